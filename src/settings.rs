@@ -1,0 +1,75 @@
+//! Every environment variable the library reads, in one place. Values are read when asked for, so tests and
+//! callers may set them between calls; which call reads which variable stands in the README's table.
+
+use std::time::Duration;
+
+fn text(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|v| v.to_string_lossy().into_owned())
+}
+
+fn number(name: &str) -> Option<u64> {
+    text(name)?.trim().parse().ok()
+}
+
+/// `WHOLEMEMORY_PLATFORM`: `auto`, `cuda` or `cpu`; unset is `auto`.
+pub fn platform() -> String {
+    text("WHOLEMEMORY_PLATFORM").unwrap_or_else(|| "auto".into())
+}
+
+/// `WHOLEMEMORY_LOG`: overrides the level given to init.
+pub fn log_level() -> Option<String> {
+    text("WHOLEMEMORY_LOG")
+}
+
+/// `WHOLEMEMORY_TIMEOUT_S`: how long ranks are awaited at rendezvous; default 300 s.
+pub fn rendezvous_timeout() -> Duration {
+    Duration::from_secs(number("WHOLEMEMORY_TIMEOUT_S").unwrap_or(300).max(1))
+}
+
+/// `WHOLEMEMORY_NUM_THREADS`: threads of the CPU platform's pool; unset: cores / local processes.
+pub fn num_threads() -> Option<usize> {
+    number("WHOLEMEMORY_NUM_THREADS").map(|n| n.clamp(1, 1024) as usize)
+}
+
+/// `WHOLEMEMORY_BOOTID`: overrides the boot id in the node's identity (also when empty).
+pub fn boot_id_override() -> Option<String> {
+    text("WHOLEMEMORY_BOOTID")
+}
+
+/// `WHOLEMEMORY_SOCKET_IFNAME`, else `NCCL_SOCKET_IFNAME`: the interfaces ranks of other hosts may be reached at.
+pub fn socket_interface() -> Option<String> {
+    text("WHOLEMEMORY_SOCKET_IFNAME").or_else(|| text("NCCL_SOCKET_IFNAME"))
+}
+
+/// `WHOLEMEMORY_ROUTE`: `auto`, `direct` or `exchange`.
+pub fn route() -> String {
+    text("WHOLEMEMORY_ROUTE").unwrap_or_else(|| "auto".into())
+}
+
+/// `WHOLEMEMORY_TRANSPORT`: `auto`, `nccl` or `local`.
+pub fn transport() -> String {
+    text("WHOLEMEMORY_TRANSPORT").unwrap_or_else(|| "auto".into())
+}
+
+/// `WG_LOAD_BUFFER_SIZE_MB`, `WG_LOAD_THREADS_PER_RANK`, `WG_LOAD_USE_DIRECTIO`, as written by the caller.
+pub fn load_buffer_size_mb() -> Option<String> {
+    text("WG_LOAD_BUFFER_SIZE_MB")
+}
+
+pub fn load_threads_per_rank() -> Option<String> {
+    text("WG_LOAD_THREADS_PER_RANK")
+}
+
+pub fn load_use_direct_io() -> bool {
+    text("WG_LOAD_USE_DIRECTIO").as_deref() == Some("1")
+}
+
+/// `WM_DEBUG_SYNC`: `1`, `on` or `true` in any case: synchronise after kernels and report their errors.
+pub fn debug_sync() -> bool {
+    text("WM_DEBUG_SYNC").is_some_and(|v| ["1", "on", "true"].contains(&v.to_ascii_lowercase().as_str()))
+}
+
+/// Variables of the published library that have no effect here; init says so once at INFO.
+pub fn ignored_but_set() -> Vec<&'static str> {
+    ["WHOLEMEMORY_TMPPREFIX", "WG_USE_POSIX_SHM"].into_iter().filter(|n| std::env::var_os(n).is_some()).collect()
+}
