@@ -1,6 +1,10 @@
 //! Link settings of the shared library and its C++ and CUDA parts.
 fn main() {
-    for arg in ["-Wl,-soname,libwholegraph.so", "-Wl,-z,nodelete", "-Wl,-rpath,$ORIGIN:$ORIGIN/../../nvidia/nccl/lib"] {
+    for arg in [
+        "-Wl,-soname,libwholegraph.so",
+        "-Wl,-z,nodelete",
+        "-Wl,-rpath,$ORIGIN:$ORIGIN/../../nvidia/nccl/lib",
+    ] {
         println!("cargo::rustc-cdylib-link-arg={arg}");
     }
     println!("cargo::rerun-if-changed=build.rs");

@@ -27,10 +27,21 @@ impl Kind {
     /// The kind of a code received from another rank; an unknown code is [`Kind::Unknown`].
     pub fn from_code(code: u32) -> Kind {
         use Kind::*;
-        [Unknown, NotImplemented, Logic, Cuda, Communication, InvalidInput, InvalidValue, OutOfMemory, NotSupported, System]
-            .into_iter()
-            .find(|k| k.code() == code)
-            .unwrap_or(Unknown)
+        [
+            Unknown,
+            NotImplemented,
+            Logic,
+            Cuda,
+            Communication,
+            InvalidInput,
+            InvalidValue,
+            OutOfMemory,
+            NotSupported,
+            System,
+        ]
+        .into_iter()
+        .find(|k| k.code() == code)
+        .unwrap_or(Unknown)
     }
 }
 
@@ -46,7 +57,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub fn new(kind: Kind, what: impl Into<String>) -> Error {
-        Error { kind, what: what.into() }
+        Error {
+            kind,
+            what: what.into(),
+        }
     }
 
     /// The same failure seen from further up: `context: what`.

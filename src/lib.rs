@@ -9,3 +9,9 @@ pub mod kinds;
 pub mod log;
 pub mod settings;
 pub mod span;
+
+pub mod comm;
+pub mod memory;
+pub mod ops;
+pub mod platform;
+pub mod tensor;

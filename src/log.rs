@@ -26,7 +26,11 @@ fn override_level() -> Option<u32> {
     static OVERRIDE: OnceLock<Option<u32>> = OnceLock::new();
     *OVERRIDE.get_or_init(|| {
         let word = settings::log_level()?.trim().to_ascii_uppercase();
-        NAMES.iter().position(|n| *n == word).map(|i| i as u32).or_else(|| word.parse().ok().map(|n: u32| n.min(5)))
+        NAMES
+            .iter()
+            .position(|n| *n == word)
+            .map(|i| i as u32)
+            .or_else(|| word.parse().ok().map(|n: u32| n.min(5)))
     })
 }
 

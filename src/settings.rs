@@ -71,5 +71,8 @@ pub fn debug_sync() -> bool {
 
 /// Variables of the published library that have no effect here; init says so once at INFO.
 pub fn ignored_but_set() -> Vec<&'static str> {
-    ["WHOLEMEMORY_TMPPREFIX", "WG_USE_POSIX_SHM"].into_iter().filter(|n| std::env::var_os(n).is_some()).collect()
+    ["WHOLEMEMORY_TMPPREFIX", "WG_USE_POSIX_SHM"]
+        .into_iter()
+        .filter(|n| std::env::var_os(n).is_some())
+        .collect()
 }

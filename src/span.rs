@@ -13,7 +13,11 @@ impl Address {
 
     /// The address `bytes` further on. NULL stays NULL.
     pub fn offset_bytes(self, bytes: usize) -> Address {
-        if self.is_null() { self } else { Address(self.0.wrapping_add(bytes)) }
+        if self.is_null() {
+            self
+        } else {
+            Address(self.0.wrapping_add(bytes))
+        }
     }
 }
 

@@ -1,0 +1,1 @@
+//! The CPU platform: shared memory between the processes and threads of one host, loops on a thread pool.

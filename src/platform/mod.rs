@@ -1,0 +1,167 @@
+//! HOW IT IS DONE HERE: the only room that knows CUDA, NCCL, NVSHMEM, memfd and threads pools.
+//! A platform is chosen once per process; the rooms above speak to it through the traits below.
+
+pub mod bootstrap;
+pub mod cpu;
+
+use crate::error::Result;
+use crate::kinds::{DType, Location};
+use crate::span::Address;
+pub use bootstrap::{Bootstrap, Term, agree};
+
+/// A CUDA stream as the caller gave it (0 is the default stream). The CPU platform ignores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Stream(pub usize);
+
+/// How a kernel is to be started: on which stream and how wide (`sms` of gather; `None` is automatic).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Launch {
+    pub stream: Stream,
+    pub sms: Option<u32>,
+}
+
+/// One way of doing things: GPUs through CUDA, or this host's processes through shared memory.
+pub trait Platform: Send + Sync {
+    /// `"cpu"` or `"cuda"`; ranks of one communicator must agree on it.
+    fn name(&self) -> &'static str;
+
+    /// Shared memory over the ranks of a communicator.
+    fn segments(&self) -> &dyn Segments;
+
+    /// Loops and kernels that move rows.
+    fn kernels(&self) -> &dyn Kernels;
+
+    /// Makes the transport that moves bytes between the ranks of one host by local copies. Collective over `boot`.
+    fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>>;
+
+    /// True if the data pointer of a caller can be reached by kernels and copies of this platform.
+    fn can_reach(&self, address: Address) -> bool;
+
+    /// Copies `bytes` from `from` to `to` on the stream, whatever the kinds of memory.
+    /// # Errors
+    /// CUDA_ERROR where the driver refuses.
+    fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()>;
+
+    /// Waits until the work of the stream is done.
+    fn synchronize(&self, stream: Stream) -> Result<()>;
+}
+
+/// What a handle needs from the platform: one partition a rank.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentRequest<'a> {
+    pub location: Location,
+    /// Byte offsets of the partitions in the whole, world size + 1 values, ascending from 0.
+    pub starts_bytes: &'a [usize],
+    /// One range over all partitions (CONTINUOUS, CHUNKED HOST); else a range a rank, each aligned for itself.
+    pub contiguous: bool,
+}
+
+/// Makes memory that all ranks of a host (or of an NVLink domain) can map.
+pub trait Segments: Send + Sync {
+    /// Alignment and size unit of allocations in bytes.
+    fn granularity_bytes(&self) -> usize;
+
+    /// Collective over `boot`: reserves, shares and maps. All ranks succeed or all fail alike; nothing remains of a failure.
+    /// Content is zero on the CPU platform and for HOST, undefined else.
+    /// # Errors
+    /// OUT_OF_MEMORY, SYSTEM_ERROR, CUDA_ERROR, NOT_SUPPORTED, COMMUNICATION_ERROR.
+    fn create(&self, request: &SegmentRequest<'_>, boot: &dyn Bootstrap) -> Result<Box<dyn Segment>>;
+}
+
+/// Memory over the ranks of a communicator as this rank maps it. Dropping it releases the local side.
+pub trait Segment: Send + Sync {
+    /// Where this rank sees the partition of `rank`; NULL where it does not (or the partition is empty and has no place).
+    fn address_of_rank(&self, rank: usize) -> Address;
+
+    /// The base of the one range over all partitions; `None` for a range a rank. An empty whole has a non-NULL base too.
+    fn flat(&self) -> Option<Address>;
+
+    /// Unmaps and releases. With `boot` (a healthy collective free) it waits for the other ranks where the platform
+    /// needs that; with `None` it releases the local side alone.
+    fn release(self: Box<Self>, boot: Option<&dyn Bootstrap>) -> Result<()>;
+}
+
+/// Moves bytes between the ranks of a communicator, on a stream.
+pub trait Transport: Send + Sync {
+    /// Every rank sends `send_bytes[r]` bytes to each rank r, taken in rank order from `send`, and receives
+    /// `receive_bytes[r]` from each, laid in rank order at `receive`. Collective, also for ranks with nothing to move.
+    /// The counts must fit: `receive_bytes[r]` here is `send_bytes[me]` there.
+    fn all_to_all_v(
+        &self,
+        boot: &dyn Bootstrap,
+        send: Address,
+        send_bytes: &[usize],
+        receive: Address,
+        receive_bytes: &[usize],
+        stream: Stream,
+    ) -> Result<()>;
+}
+
+/// Where the rows of a table are.
+#[derive(Clone, Copy, Debug)]
+pub enum Places<'a> {
+    /// Row r begins at `base + r * row_stride_bytes`.
+    Flat(Address),
+    /// Row r of rank k begins at `bases[k] + (r - start_rows[k]) * row_stride_bytes`; world size bases, world size + 1 starts.
+    Ranks {
+        bases: &'a [Address],
+        start_rows: &'a [u64],
+    },
+}
+
+/// A table as kernels see it. Row ids outside [0, rows) are skipped by every kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Table<'a> {
+    pub places: Places<'a>,
+    /// Added to every row's address: the column window.
+    pub offset_bytes: usize,
+    pub row_stride_bytes: usize,
+    pub rows: u64,
+    /// Columns moved.
+    pub cols: usize,
+    pub dtype: DType,
+}
+
+/// Row ids: `count` values of INT or INT64, densely from `address`.
+#[derive(Clone, Copy, Debug)]
+pub struct Indices {
+    pub address: Address,
+    pub dtype: DType,
+    pub count: usize,
+}
+
+/// Plain rows (an output of gather, an input of scatter): row i begins at `address + i * row_stride_bytes`.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    pub address: Address,
+    pub row_stride_bytes: usize,
+    pub dtype: DType,
+}
+
+/// The operations on rows. Arguments are checked by the callers in `ops`; the kernels check nothing but ids.
+pub trait Kernels: Send + Sync {
+    /// `output[i] = convert(table[indices[i]])` for ids in [0, rows); other output rows are not touched.
+    fn gather(&self, table: &Table<'_>, indices: &Indices, output: &Rows, launch: Launch) -> Result<()>;
+
+    /// `table[indices[i]] = convert(input[i])` for ids in [0, rows); which of several equal ids wins is not specified.
+    fn scatter(&self, input: &Rows, indices: &Indices, table: &Table<'_>, launch: Launch) -> Result<()>;
+
+    /// Stable multi-split by owner. Owner of a row: the k with `start_rows[k] <= id < start_rows[k + 1]`; its bucket:
+    /// `bucket_of_owner[k]`. Writes the ids (same dtype) bucket by bucket to `ids`, their positions in the input (INT64) to
+    /// `positions`, both with room for `indices.count`; returns the counts of the `bucket_count` buckets. Ids outside
+    /// [0, rows) are left out.
+    fn bucket(
+        &self,
+        indices: &Indices,
+        start_rows: &[u64],
+        bucket_of_owner: &[u32],
+        bucket_count: usize,
+        ids: Address,
+        positions: Address,
+        launch: Launch,
+    ) -> Result<Vec<u64>>;
+
+    /// Removes doubles: writes the distinct ids ascending to `unique` (same dtype, room for `count`) and for every input
+    /// position the slot of its id (INT64) to `slots`; returns how many are distinct.
+    fn unique(&self, indices: &Indices, unique: Address, slots: Address, launch: Launch) -> Result<u64>;
+}

@@ -1,0 +1,24 @@
+//! SHAPES: descriptions (pure) and tensors over memory.
+
+mod description;
+
+pub use description::{Array, Description, MAX_DIM, Matrix};
+
+use crate::memory::Memory;
+use crate::span::Address;
+use std::sync::Arc;
+
+/// What a tensor lies on.
+#[derive(Clone)]
+pub enum Storage {
+    Memory(Arc<Memory>),
+    /// The caller's storage pointer (before `storage_offset`); NULL is allowed.
+    Pointer(Address),
+}
+
+/// A tensor as an operation sees it: the description at the time of the call, and the storage.
+#[derive(Clone)]
+pub struct Operand {
+    pub description: Description,
+    pub storage: Storage,
+}
