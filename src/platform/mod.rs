@@ -3,6 +3,8 @@
 
 pub mod bootstrap;
 pub mod cpu;
+pub mod meeting;
+pub mod process;
 
 use crate::error::Result;
 use crate::kinds::{DType, Location};

@@ -1,0 +1,165 @@
+//! What the library does to its process: descriptors that a forked child must not keep, threads that take no signals,
+//! the addresses of this machine.
+
+use crate::error::{Error, Result};
+use std::cell::UnsafeCell;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::thread::JoinHandle;
+
+static EPOCH: AtomicU32 = AtomicU32::new(0);
+
+/// How many forks lie between the process that loaded the library and this one. Objects remember the epoch they were made
+/// in; in a later epoch they belong to an ancestor process.
+pub fn epoch() -> u32 {
+    EPOCH.load(Ordering::Relaxed)
+}
+
+static OPEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+
+struct Held(UnsafeCell<Option<MutexGuard<'static, Vec<RawFd>>>>);
+// SAFETY: touched only between `before_fork` and its counterpart, by the one thread that forks and holds `OPEN`.
+unsafe impl Sync for Held {}
+static HELD: Held = Held(UnsafeCell::new(None));
+
+extern "C" fn before_fork() {
+    let guard = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: this thread holds `OPEN`, so no other fork is between the handlers.
+    unsafe { *HELD.0.get() = Some(guard) };
+}
+
+extern "C" fn after_fork_in_parent() {
+    // SAFETY: as in `before_fork`; the guard is dropped only after the cell was left.
+    drop(unsafe { (*HELD.0.get()).take() });
+}
+
+/// Closes (never shuts down) what the library holds open: the parent's connections must end with the parent.
+extern "C" fn after_fork_in_child() {
+    EPOCH.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the child has this thread alone.
+    let Some(mut open) = (unsafe { (*HELD.0.get()).take() }) else {
+        return;
+    };
+    for fd in open.drain(..) {
+        // SAFETY: the registry lists descriptors owned by `Descriptor`s, whose drop leaves them alone in this epoch.
+        unsafe { libc::close(fd) };
+    }
+}
+
+fn watch_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handlers live as long as the library, which is never unloaded (-z nodelete).
+        unsafe {
+            libc::pthread_atfork(
+                Some(before_fork),
+                Some(after_fork_in_parent),
+                Some(after_fork_in_child),
+            )
+        };
+    });
+}
+
+/// An open descriptor of the library that outlives a call. A forked child closes it at once.
+#[derive(Debug)]
+pub struct Descriptor {
+    fd: Option<OwnedFd>,
+    epoch: u32,
+}
+
+impl Descriptor {
+    pub fn new(fd: OwnedFd) -> Descriptor {
+        watch_forks();
+        OPEN.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(fd.as_raw_fd());
+        Descriptor {
+            fd: Some(fd),
+            epoch: epoch(),
+        }
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("only drop takes it").as_fd()
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        let Some(fd) = self.fd.take() else { return };
+        if self.epoch != epoch() {
+            std::mem::forget(fd);
+            return;
+        }
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(i) = open.iter().position(|f| *f == fd.as_raw_fd()) {
+            open.swap_remove(i);
+        }
+        drop(fd);
+    }
+}
+
+/// Starts a thread that no signal of the program is delivered to.
+/// # Errors
+/// SYSTEM_ERROR if the system gives no thread.
+pub fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    // SAFETY: plain signal-set calls on local storage; the old mask is restored before returning.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+        let handle = std::thread::Builder::new()
+            .name(name.into())
+            .stack_size(256 << 10)
+            .spawn(body);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
+        handle.map_err(|e| Error::system(format!("starting thread {name}"), e))
+    }
+}
+
+/// The addresses of the interfaces that are up, without loopback and link-local ones, each with its interface's name.
+pub fn interface_addresses() -> Vec<(String, IpAddr)> {
+    let mut found = Vec::new();
+    let mut head: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: getifaddrs fills `head` with a list that freeifaddrs releases; entries are read only in between.
+    unsafe {
+        if libc::getifaddrs(&mut head) != 0 {
+            return found;
+        }
+        let mut at = head;
+        while !at.is_null() {
+            let entry = &*at;
+            at = entry.ifa_next;
+            if entry.ifa_addr.is_null() || entry.ifa_flags & libc::IFF_UP as u32 == 0 {
+                continue;
+            }
+            let ip = match i32::from((*entry.ifa_addr).sa_family) {
+                libc::AF_INET => {
+                    let v4 = &*entry.ifa_addr.cast::<libc::sockaddr_in>();
+                    IpAddr::from(v4.sin_addr.s_addr.to_ne_bytes())
+                }
+                libc::AF_INET6 => {
+                    IpAddr::from((*entry.ifa_addr.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr)
+                }
+                _ => continue,
+            };
+            let local = match ip {
+                IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
+                IpAddr::V6(v6) => v6.is_loopback() || (v6.segments()[0] & 0xffc0) == 0xfe80,
+            };
+            if !local {
+                let name = std::ffi::CStr::from_ptr(entry.ifa_name)
+                    .to_string_lossy()
+                    .into_owned();
+                found.push((name, ip));
+            }
+        }
+        libc::freeifaddrs(head);
+    }
+    found
+}
