@@ -1,14 +1,18 @@
 //! The communicator: the ranks that share handles, and the one lock under which they meet.
 
-use crate::error::{Error, Result, fail};
+use super::control::Control;
+use super::net::Net;
+use super::post::Post;
+use super::session::Session;
+use super::topology::Topology;
+use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::{Backend, Location, MemoryType};
-use crate::platform::{Bootstrap, Platform, Transport};
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, MutexGuard};
-
-/// The rendezvous token that C callers carry between ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UniqueId(pub [u8; 128]);
+use crate::platform::meeting::Meeting;
+use crate::platform::process::epoch;
+use crate::platform::{Bootstrap, Platform, Term, Transport, agree};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What `clique_info_t` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -29,12 +33,40 @@ pub enum RouteChoice {
     Exchange,
 }
 
+impl RouteChoice {
+    pub(super) fn parse(word: &str) -> Result<RouteChoice> {
+        match word.trim() {
+            "auto" | "" => Ok(RouteChoice::Auto),
+            "direct" => Ok(RouteChoice::Direct),
+            "exchange" => Ok(RouteChoice::Exchange),
+            other => fail!(
+                InvalidValue,
+                "WHOLEMEMORY_ROUTE is {other:?}, it must be auto, direct or exchange"
+            ),
+        }
+    }
+}
+
 /// `WHOLEMEMORY_TRANSPORT`, agreed over the ranks at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportChoice {
     Auto,
     Nccl,
     Local,
+}
+
+impl TransportChoice {
+    pub(super) fn parse(word: &str) -> Result<TransportChoice> {
+        match word.trim() {
+            "auto" | "" => Ok(TransportChoice::Auto),
+            "nccl" => Ok(TransportChoice::Nccl),
+            "local" => Ok(TransportChoice::Local),
+            other => fail!(
+                InvalidValue,
+                "WHOLEMEMORY_TRANSPORT is {other:?}, it must be auto, nccl or local"
+            ),
+        }
+    }
 }
 
 /// An object made over a communicator that must go before it (a memory handle). Implemented above.
@@ -54,172 +86,270 @@ pub struct Hierarchy {
     pub cross: Arc<Communicator>,
 }
 
-pub struct Communicator {}
-
-/// One collective call in progress on a communicator; holds its lock.
-pub struct Session<'a> {
-    comm: &'a Communicator,
-    _held: MutexGuard<'a, ()>,
+#[derive(Default)]
+pub(super) struct Dependents {
+    next: u64,
+    pub(super) list: BTreeMap<u64, Arc<dyn Dependent>>,
 }
 
-#[allow(unused_variables)]
+pub struct Communicator {
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    /// The process (of a chain of forks) that made it.
+    pub(super) epoch: u32,
+    pub(super) platform: &'static dyn Platform,
+    pub(super) topology: Topology,
+    pub(super) route: RouteChoice,
+    pub(super) transport_choice: TransportChoice,
+    /// `None` for a single rank.
+    pub(super) net: Option<Arc<Net>>,
+    /// `None` unless several ranks share one host.
+    pub(super) meeting: Option<Arc<Meeting>>,
+    pub(super) post: Option<Post>,
+    pub(super) control: Mutex<Option<Control>>,
+    pub(super) exchanges: AtomicU64,
+    pub(super) collective: Mutex<()>,
+    pub(super) alive: AtomicBool,
+    pub(super) backend: AtomicU32,
+    pub(super) dependents: Mutex<Dependents>,
+    pub(super) hierarchy: Mutex<Option<Hierarchy>>,
+    pub(super) transport: Mutex<Option<Arc<dyn Transport>>>,
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Communicator {
-    /// Collective: makes the communicator of `size` ranks that hold the same id. See core.md 3.2, decisions.md 3.
-    pub fn create(id: &UniqueId, rank: i32, size: i32) -> Result<Arc<Communicator>> {
-        fail!(NotImplemented, "not in this version")
-    }
-
-    /// Collective on self: ranks of equal colour, ordered by (key, rank); colour -1 gives `None`, below is INVALID_VALUE.
-    pub fn split(self: &Arc<Self>, color: i32, key: i32) -> Result<Option<Arc<Communicator>>> {
-        fail!(NotImplemented, "not in this version")
-    }
-
-    /// Collective: releases all dependents in ascending id, says goodbye, closes. Afterwards `is_alive` is false.
-    /// On a broken communicator it releases the local side and returns COMMUNICATION_ERROR.
-    pub fn destroy(self: &Arc<Self>) -> Result<()> {
-        fail!(NotImplemented, "not in this version")
-    }
-
+    /// False once destroyed (also by finalize).
     pub fn is_alive(&self) -> bool {
-        unimplemented!()
+        self.alive.load(Ordering::Acquire)
     }
 
     pub fn rank(&self) -> usize {
-        unimplemented!()
+        self.rank
     }
 
     pub fn size(&self) -> usize {
-        unimplemented!()
+        self.size
     }
 
     /// Ranks on the caller's node (with `WHOLEMEMORY_BOOTID` honoured).
     pub fn local_size(&self) -> usize {
-        unimplemented!()
+        self.topology.node_size(self.rank)
     }
 
     /// True if all ranks are on one node.
     pub fn is_intranode(&self) -> bool {
-        unimplemented!()
+        self.topology.is_single_node()
     }
 
+    /// True if all ranks are in one multi-node NVLink clique; never on the CPU platform.
     pub fn is_intra_mnnvl(&self) -> bool {
-        unimplemented!()
+        false
     }
 
+    /// Without fabric information: in no clique, one clique in all.
     pub fn clique_info(&self) -> CliqueInfo {
-        unimplemented!()
+        CliqueInfo {
+            is_in_clique: false,
+            first_rank: -1,
+            rank: -1,
+            rank_count: 0,
+            id: 0,
+            count: 1,
+        }
     }
 
     pub fn platform(&self) -> &'static dyn Platform {
-        unimplemented!()
+        self.platform
     }
 
     pub fn backend(&self) -> Backend {
-        unimplemented!()
+        Backend::from_raw(self.backend.load(Ordering::Relaxed)).unwrap_or(Backend::Nccl)
     }
 
-    /// Collective. `backend` is the raw enumerator; decisions.md section 7.
+    /// Collective. `backend` is the raw enumerator.
+    /// # Errors
+    /// INVALID_VALUE for NONE, unknown or different values, NOT_SUPPORTED for NVSHMEM (not in this build), LOGIC_ERROR if
+    /// DISTRIBUTED handles live, COMMUNICATION_ERROR.
     pub fn set_backend(&self, backend: u32) -> Result<()> {
-        fail!(NotImplemented, "not in this version")
+        let session = self.enter("set_distributed_backend")?;
+        let mine = || {
+            let Some(wanted) = Backend::from_raw(backend) else {
+                fail!(
+                    InvalidValue,
+                    "distributed backend {backend} is none of NCCL (1), NVSHMEM (2)"
+                );
+            };
+            ensure!(
+                wanted == Backend::Nccl,
+                NotSupported,
+                "this build has no NVSHMEM; the distributed backend must be NCCL"
+            );
+            let distributed = locked(&self.dependents)
+                .list
+                .values()
+                .filter(|d| d.is_distributed())
+                .count();
+            ensure!(
+                distributed == 0,
+                Logic,
+                "{distributed} DISTRIBUTED handles live; free them before changing the backend"
+            );
+            Ok(wanted)
+        };
+        let wanted = agree(&session, &[Term::new("backend", backend)], mine())?;
+        self.backend.store(wanted.raw(), Ordering::Relaxed);
+        Ok(())
     }
 
-    /// Collective.
+    /// Collective: returns when every rank has called it. Does not wait for work on any stream.
     pub fn barrier(&self) -> Result<()> {
-        fail!(NotImplemented, "not in this version")
+        self.enter("barrier")?.barrier()
     }
 
-    /// Local: exactly what malloc does for the pair. NOT_SUPPORTED with the reason.
+    /// Local: exactly what malloc does for the pair.
+    /// # Errors
+    /// NOT_SUPPORTED with the reason.
     pub fn supports(&self, memory_type: MemoryType, location: Location) -> Result<()> {
-        fail!(NotImplemented, "not in this version")
+        match memory_type {
+            MemoryType::Distributed => Ok(()),
+            MemoryType::Continuous | MemoryType::Chunked => {
+                ensure!(
+                    self.is_intranode(),
+                    NotSupported,
+                    "{memory_type} {location} memory needs all ranks on one node; {} of the {} ranks are on this one",
+                    self.local_size(),
+                    self.size
+                );
+                Ok(())
+            }
+            MemoryType::Hierarchy => {
+                ensure!(
+                    self.topology.equal_nodes().is_some(),
+                    NotSupported,
+                    "HIERARCHY memory needs the same number of ranks on every node"
+                );
+                Ok(())
+            }
+        }
     }
 
     pub fn route_choice(&self) -> RouteChoice {
-        unimplemented!()
+        self.route
     }
 
     pub fn transport_choice(&self) -> TransportChoice {
-        unimplemented!()
+        self.transport_choice
     }
 
     /// True if all ranks are on one host and share its memory (whatever their nodes).
     pub fn is_single_host(&self) -> bool {
-        unimplemented!()
+        self.topology.is_single_host()
     }
 
-    /// The node of every rank, numbered by first appearance, and its place among the ranks of that node.
+    /// The node of a rank, numbered by first appearance, and the rank's place among the ranks of that node.
     pub fn node_of_rank(&self, rank: usize) -> (usize, usize) {
-        unimplemented!()
+        (self.topology.node_of[rank], self.topology.place_of[rank])
     }
 
     /// Begins a collective call named `operation`; waits for other threads' calls on this communicator to end.
     /// # Errors
-    /// COMMUNICATION_ERROR naming the dead rank if the communicator is broken, INVALID_INPUT if it was destroyed.
+    /// COMMUNICATION_ERROR naming the dead rank if the communicator is broken or this process is a forked child,
+    /// INVALID_INPUT if it was destroyed.
     pub fn enter(&self, operation: &'static str) -> Result<Session<'_>> {
-        fail!(NotImplemented, "not in this version")
+        if self.epoch != epoch() {
+            fail!(
+                Communication,
+                "{operation}: this process was forked from rank {} of the communicator; only that rank can make its collective calls",
+                self.rank
+            );
+        }
+        let held = locked(&self.collective);
+        ensure!(
+            self.is_alive(),
+            InvalidInput,
+            "{operation}: the communicator was destroyed"
+        );
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        Ok(Session {
+            comm: self,
+            operation,
+            _held: held,
+        })
     }
 
     /// Inside a collective call: keeps `dependent` until it is released, under the returned id (the same on all ranks).
-    pub fn adopt(&self, session: &Session<'_>, dependent: Arc<dyn Dependent>) -> u64 {
-        unimplemented!()
+    pub fn adopt(&self, _session: &Session<'_>, dependent: Arc<dyn Dependent>) -> u64 {
+        let mut dependents = locked(&self.dependents);
+        let id = dependents.next;
+        dependents.next += 1;
+        dependents.list.insert(id, dependent);
+        id
     }
 
     /// Takes a dependent out of the list (its owner releases it). `None` if it is gone already.
     pub fn disown(&self, id: u64) -> Option<Arc<dyn Dependent>> {
-        unimplemented!()
+        locked(&self.dependents).list.remove(&id)
     }
 
-    /// The communicators of HIERARCHY handles, made at the first call. Collective.
+    /// The communicators of HIERARCHY handles, made at the first call and destroyed with this one. Collective.
+    /// # Errors
+    /// NOT_SUPPORTED for nodes of different sizes; those of split.
     pub fn hierarchy(&self, session: &Session<'_>) -> Result<Hierarchy> {
-        fail!(NotImplemented, "not in this version")
+        if let Some(pair) = locked(&self.hierarchy).clone() {
+            return Ok(pair);
+        }
+        ensure!(
+            self.topology.equal_nodes().is_some(),
+            NotSupported,
+            "HIERARCHY memory needs the same number of ranks on every node"
+        );
+        let (node, place) = self.node_of_rank(self.rank);
+        let made = |c: Option<Arc<Communicator>>| {
+            c.ok_or_else(|| Error::new(Kind::Unknown, "a split without colour"))
+        };
+        let local = made(self.split_within(session, node as i32, place as i32)?)?;
+        let cross = match self
+            .split_within(session, place as i32, node as i32)
+            .and_then(made)
+        {
+            Ok(cross) => cross,
+            Err(error) => {
+                let _ = local.destroy();
+                return Err(error);
+            }
+        };
+        let pair = Hierarchy { local, cross };
+        *locked(&self.hierarchy) = Some(pair.clone());
+        Ok(pair)
     }
 
     /// The transport of the Exchange route, made at the first call. Collective.
     pub fn transport(&self, session: &Session<'_>) -> Result<Arc<dyn Transport>> {
-        fail!(NotImplemented, "not in this version")
+        if let Some(transport) = locked(&self.transport).clone() {
+            return Ok(transport);
+        }
+        ensure!(
+            self.transport_choice != TransportChoice::Nccl,
+            NotSupported,
+            "WHOLEMEMORY_TRANSPORT=nccl, but the {} platform of this version has no NCCL transport",
+            self.platform.name()
+        );
+        let transport: Arc<dyn Transport> = Arc::from(self.platform.local_transport(session)?);
+        *locked(&self.transport) = Some(transport.clone());
+        Ok(transport)
     }
 
-    /// Why the communicator is broken, if it is.
+    /// Why collective calls cannot succeed any more, if so: a rank died or left.
     pub fn failure(&self) -> Option<Error> {
-        unimplemented!()
-    }
-}
-
-impl UniqueId {
-    /// Starts a rendezvous in this process and returns its token.
-    pub fn create() -> Result<UniqueId> {
-        fail!(NotImplemented, "not in this version")
-    }
-}
-
-impl Session<'_> {
-    pub fn communicator(&self) -> &Communicator {
-        self.comm
-    }
-}
-
-#[allow(unused_variables)]
-impl Bootstrap for Session<'_> {
-    fn rank(&self) -> usize {
-        unimplemented!()
+        self.net.as_ref().and_then(|n| n.failure())
     }
 
-    fn size(&self) -> usize {
-        unimplemented!()
-    }
-
-    fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-        unimplemented!()
-    }
-
-    fn barrier(&self) -> Result<()> {
-        unimplemented!()
-    }
-
-    fn exchange_descriptors(&self, mine: Option<BorrowedFd<'_>>) -> Result<Vec<Option<OwnedFd>>> {
-        unimplemented!()
-    }
-
-    fn failure(&self) -> Option<Error> {
-        unimplemented!()
+    pub(super) fn next_exchange(&self) -> u64 {
+        self.exchanges.fetch_add(1, Ordering::Relaxed) + 1
     }
 }

@@ -9,7 +9,7 @@ pub mod process;
 use crate::error::Result;
 use crate::kinds::{DType, Location};
 use crate::span::Address;
-pub use bootstrap::{Bootstrap, Term, agree};
+pub use bootstrap::{Bootstrap, Term, agree, agree_or};
 
 /// A CUDA stream as the caller gave it (0 is the default stream). The CPU platform ignores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -44,8 +44,16 @@ pub trait Platform: Send + Sync {
     /// CUDA_ERROR where the driver refuses.
     fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()>;
 
+    /// Tells how many processes of this host share its cores (for the number of threads).
+    fn set_local_processes(&self, processes: usize);
+
     /// Waits until the work of the stream is done.
     fn synchronize(&self, stream: Stream) -> Result<()>;
+}
+
+/// The platform of this process, chosen once.
+pub fn current() -> Result<&'static dyn Platform> {
+    crate::error::fail!(NotImplemented, "not in this version")
 }
 
 /// What a handle needs from the platform: one partition a rank.

@@ -1,0 +1,401 @@
+//! How communicators come to be: from a unique id, or by splitting one.
+
+use super::communicator::{Communicator, Dependents, RouteChoice, TransportChoice};
+use super::control::Control;
+use super::link::{Link, Receiver};
+use super::net::Net;
+use super::place::{Cookie, Place, Token, UniqueId, listen, new_cookie};
+use super::post::Post;
+use super::rendezvous::{accept_members, connect_to_hub, drop_rendezvous, join};
+use super::session::Session;
+use super::topology::{Identity, Topology, host_candidates};
+use super::wire::{Reader, Writer};
+use crate::error::{Error, Kind, Result, ensure, fail};
+use crate::kinds::Backend;
+use crate::platform::meeting::{self, Meeting};
+use crate::platform::process::epoch;
+use crate::platform::{Bootstrap, Platform, Term, agree, agree_or, current};
+use std::collections::BTreeSet;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, Weak};
+
+const CREATE: &str = "create_communicator";
+
+/// The ranks while their communicator is being made: connected, with no shared memory yet.
+struct Connected<'a>(&'a Net);
+
+impl Bootstrap for Connected<'_> {
+    fn rank(&self) -> usize {
+        self.0.rank
+    }
+
+    fn size(&self) -> usize {
+        self.0.size
+    }
+
+    fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.0.all_gather(CREATE, mine)
+    }
+
+    fn barrier(&self) -> Result<()> {
+        self.all_gather(&[]).map(drop)
+    }
+
+    fn exchange_descriptors(&self, _mine: Option<BorrowedFd<'_>>) -> Result<Vec<Option<OwnedFd>>> {
+        fail!(Logic, "the communicator is still being made")
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.0.failure()
+    }
+}
+
+impl Communicator {
+    /// Collective: makes the communicator of `size` ranks (processes, or threads of processes) that hold the same id.
+    /// `prior` is a failure of the caller's own checks: the rank takes part all the same, so every rank learns of it.
+    /// # Errors
+    /// INVALID_VALUE: ranks, sizes or settings that do not fit, an id used before. NOT_SUPPORTED: ranks of different
+    /// platforms, or of several hosts on the CPU platform. COMMUNICATION_ERROR: a rank died or did not come.
+    pub fn create(id: &UniqueId, rank: i32, size: i32, prior: Result<()>) -> Result<Arc<Communicator>> {
+        let token = Token::decode(id)?;
+        let platform = prior.and_then(|()| current());
+        if size == 1 && rank == 0 {
+            drop_rendezvous(&token.cookie);
+            return Communicator::alone(platform?);
+        }
+        let own = Identity::here(platform.as_ref().map_or("", |p| p.name()));
+        let checked = platform.and_then(|p| choices(&own).map(|c| (p, c)));
+        let control = Control::acquire()?;
+        let listener = listen()?;
+        let prior = checked.as_ref().map(drop).map_err(Error::clone);
+        let places = join(&token, rank, size, &listener, prior)?;
+        let (platform, choices) = checked?;
+        let (rank, size) = (rank as usize, size as usize);
+        let streams = if rank == 0 {
+            accept_members(&token.cookie, size, &listener, Some(&places), &|| None)?
+        } else {
+            vec![Some(connect_to_hub(&token.cookie, rank, &places[0])?)]
+        };
+        // The listener stays open until all have met: rank 0 watches through it whether this rank lives.
+        Birth {
+            cookie: token.cookie,
+            rank,
+            size,
+            platform,
+            choices,
+            own,
+            control,
+        }
+        .assemble(streams, move || drop(listener))
+    }
+
+    fn alone(platform: &'static dyn Platform) -> Result<Arc<Communicator>> {
+        let own = Identity::here(platform.name());
+        let (route, transport_choice) = choices(&own)?;
+        Ok(Arc::new(Communicator {
+            rank: 0,
+            size: 1,
+            epoch: epoch(),
+            platform,
+            topology: Topology::new(vec![0], &[&own.node]),
+            route,
+            transport_choice,
+            net: None,
+            meeting: None,
+            post: None,
+            control: Mutex::new(None),
+            exchanges: AtomicU64::new(0),
+            collective: Mutex::new(()),
+            alive: AtomicBool::new(true),
+            backend: AtomicU32::new(Backend::Nccl.raw()),
+            dependents: Mutex::new(Dependents::default()),
+            hierarchy: Mutex::new(None),
+            transport: Mutex::new(None),
+        }))
+    }
+
+    /// Collective on self: ranks of equal colour form a communicator, ordered by (key, rank here). Colour -1 gives `None`.
+    /// The new one has connections of its own and lives as long as it likes.
+    /// # Errors
+    /// INVALID_VALUE for a colour below -1 (on every rank), COMMUNICATION_ERROR, SYSTEM_ERROR.
+    pub fn split(&self, color: i32, key: i32) -> Result<Option<Arc<Communicator>>> {
+        self.split_within(&self.enter("split_communicator")?, color, key)
+    }
+
+    pub(super) fn split_within(
+        &self,
+        session: &Session<'_>,
+        color: i32,
+        key: i32,
+    ) -> Result<Option<Arc<Communicator>>> {
+        let checked = if color < -1 {
+            Err(Error::new(
+                Kind::InvalidValue,
+                format!("colour {color} is below -1 (-1 is WHOLEMEMORY_SPILT_NO_COLOR)"),
+            ))
+        } else {
+            Ok(())
+        };
+        agree(session, &[], checked)?;
+        // Every member offers a listener and a cookie: whose are used follows from the keys of all.
+        let offer = || -> Result<_> {
+            let listener = listen()?;
+            Ok((new_cookie()?, Place::of(&listener)?, listener))
+        };
+        let offer = agree(session, &[], offer())?;
+        let record = offer
+            .1
+            .write(
+                Writer::default()
+                    .u32(color as u32)
+                    .u32(key as u32)
+                    .bytes(&offer.0),
+            )
+            .0;
+        let unreadable = || Error::new(Kind::Communication, "a rank sent an unreadable offer");
+        let mut members = Vec::new();
+        for (rank, bytes) in session.all_gather(&record)?.iter().enumerate() {
+            let mut r = Reader(bytes);
+            let (its_color, its_key) = (
+                r.u32().ok_or_else(unreadable)? as i32,
+                r.u32().ok_or_else(unreadable)? as i32,
+            );
+            let cookie = r
+                .bytes()
+                .and_then(|b| Cookie::try_from(b).ok())
+                .ok_or_else(unreadable)?;
+            let place = Place::read(&mut r).ok_or_else(unreadable)?;
+            if its_color == color && color >= 0 {
+                members.push((its_key, rank, cookie, place));
+            }
+        }
+        members.sort_by_key(|(its_key, rank, ..)| (*its_key, *rank));
+        let child = if color < 0 {
+            Ok(None)
+        } else {
+            self.join_members(&members, offer.2).map(Some)
+        };
+        let made = child.as_ref().map(drop).map_err(Error::clone);
+        match agree(session, &[], made) {
+            Ok(()) => child,
+            Err(error) => {
+                if let Ok(Some(child)) = child {
+                    let _ = child.destroy();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn join_members(
+        &self,
+        members: &[(i32, usize, Cookie, Place)],
+        listener: std::net::TcpListener,
+    ) -> Result<Arc<Communicator>> {
+        let size = members.len();
+        let rank = members
+            .iter()
+            .position(|m| m.1 == self.rank)
+            .expect("a member of its own colour");
+        if size == 1 {
+            return Communicator::alone(self.platform);
+        }
+        let control = Control::acquire()?;
+        let (_, _, cookie, hub) = &members[0];
+        let streams = if rank == 0 {
+            accept_members(cookie, size, &listener, None, &|| self.failure())?
+        } else {
+            vec![Some(connect_to_hub(cookie, rank, hub)?)]
+        };
+        let own = Identity::here(self.platform.name());
+        let choices = (self.route, self.transport_choice);
+        Birth {
+            cookie: *cookie,
+            rank,
+            size,
+            platform: self.platform,
+            choices,
+            own,
+            control,
+        }
+        .assemble(streams, move || drop(listener))
+    }
+}
+
+fn choices(own: &Identity) -> Result<(RouteChoice, TransportChoice)> {
+    Ok((
+        RouteChoice::parse(&own.route)?,
+        TransportChoice::parse(&own.transport)?,
+    ))
+}
+
+/// A communicator about to be made, its connections just opened.
+struct Birth {
+    cookie: Cookie,
+    rank: usize,
+    size: usize,
+    platform: &'static dyn Platform,
+    choices: (RouteChoice, TransportChoice),
+    own: Identity,
+    control: Control,
+}
+
+impl Birth {
+    fn assemble(self, streams: Vec<Option<TcpStream>>, met: impl FnOnce()) -> Result<Arc<Communicator>> {
+        let net = Net::new(self.rank, self.size);
+        let receiver: Weak<dyn Receiver> = Arc::downgrade(&net) as Weak<dyn Receiver>;
+        let start = |(tag, stream): (usize, Option<TcpStream>)| {
+            stream
+                .map(|s| Link::start(self.control.shared(), s, tag, receiver.clone()))
+                .transpose()
+        };
+        let links = streams
+            .into_iter()
+            .enumerate()
+            .map(start)
+            .collect::<Result<Vec<_>>>()?;
+        net.set_links(links);
+        let made = self.furnish(&net, met);
+        if made.is_err() {
+            // Without a goodbye where the ranks did not agree on the failure; those who did are leaving as well.
+            net.depart();
+            net.close();
+        }
+        made
+    }
+
+    fn furnish(self, net: &Arc<Net>, met: impl FnOnce()) -> Result<Arc<Communicator>> {
+        let boot = Connected(net);
+        let post = Post::open(self.cookie, self.rank);
+        let identities: Vec<Identity> = net
+            .all_gather(CREATE, &self.own.encode())?
+            .iter()
+            .map(|b| {
+                Identity::decode(b)
+                    .ok_or_else(|| Error::new(Kind::Communication, "a rank sent an unreadable identity"))
+            })
+            .collect::<Result<_>>()?;
+        met();
+        net.set_who(
+            identities
+                .iter()
+                .map(|i| format!("process {} on {}", i.pid, i.host_name))
+                .collect(),
+        );
+        let platform = [Term::new("the platform", &self.own.platform)];
+        let post = agree_or(&boot, &platform, Kind::NotSupported, post)?;
+        let settings = [
+            Term::new("WHOLEMEMORY_ROUTE", &self.own.route),
+            Term::new("WHOLEMEMORY_TRANSPORT", &self.own.transport),
+        ];
+        agree(&boot, &settings, Ok(()))?;
+        let (hosts, meeting) = self.shake_hands(&boot, &post, &host_candidates(&identities))?;
+        let nodes: Vec<&str> = identities.iter().map(|i| i.node.as_str()).collect();
+        let topology = Topology::new(hosts, &nodes);
+        if self.platform.name() == "cpu" && !topology.is_single_host() {
+            let stranger = topology
+                .host_of
+                .iter()
+                .position(|h| *h != topology.host_of[0])
+                .expect("several hosts");
+            fail!(
+                NotSupported,
+                "the CPU platform works within one host: rank {stranger} ({}, user {}) does not share memory with rank 0 ({}, user {}); \
+                 use GPUs and NCCL for several hosts",
+                identities[stranger].host_name,
+                identities[stranger].user,
+                identities[0].host_name,
+                identities[0].user
+            );
+        }
+        if let Some(meeting) = &meeting {
+            net.set_meeting(meeting.clone());
+        }
+        let processes: BTreeSet<u32> = (0..self.size)
+            .filter(|r| topology.host_of[*r] == topology.host_of[self.rank])
+            .map(|r| identities[r].pid)
+            .collect();
+        self.platform.set_local_processes(processes.len());
+        Ok(Arc::new(Communicator {
+            rank: self.rank,
+            size: self.size,
+            epoch: epoch(),
+            platform: self.platform,
+            topology,
+            route: self.choices.0,
+            transport_choice: self.choices.1,
+            net: Some(net.clone()),
+            meeting,
+            post: Some(post),
+            control: Mutex::new(Some(self.control)),
+            exchanges: AtomicU64::new(0),
+            collective: Mutex::new(()),
+            alive: AtomicBool::new(true),
+            backend: AtomicU32::new(Backend::Nccl.raw()),
+            dependents: Mutex::new(Dependents::default()),
+            hierarchy: Mutex::new(None),
+            transport: Mutex::new(None),
+        }))
+    }
+
+    /// Proves who shares memory: the lowest rank of every group of candidates hands the others a segment to meet in.
+    /// Returns the host of every rank and, if all ranks are on one, the meeting. Collective.
+    fn shake_hands(
+        &self,
+        boot: &Connected<'_>,
+        post: &Post,
+        groups: &[usize],
+    ) -> Result<(Vec<usize>, Option<Arc<Meeting>>)> {
+        let leader = groups
+            .iter()
+            .position(|g| *g == groups[self.rank])
+            .expect("the own group");
+        let segment = if leader == self.rank {
+            Some(meeting::create(self.size))
+        } else {
+            None
+        };
+        let segment = agree(boot, &[], segment.transpose())?;
+        let mut handed = vec![0u8; self.size];
+        if let Some(segment) = &segment {
+            for rank in (self.rank + 1..self.size).filter(|r| groups[*r] == groups[self.rank]) {
+                let mut sent = post.try_send(rank, 0, segment.as_fd());
+                while matches!(sent, Ok(false)) {
+                    std::thread::yield_now();
+                    sent = post.try_send(rank, 0, segment.as_fd());
+                }
+                handed[rank] = u8::from(sent.is_ok());
+            }
+        }
+        let handed = boot.all_gather(&handed)?;
+        let mine = match &segment {
+            Some(segment) => Meeting::open(segment, self.rank, self.size).map(Some),
+            None if handed[leader][self.rank] == 1 => post
+                .take(0, leader)
+                .and_then(|fd| fd.map(|fd| Meeting::open(fd, self.rank, self.size)).transpose()),
+            None => Ok(None),
+        };
+        post.forget(0);
+        let mine = agree(boot, &[], mine)?;
+        let shares = boot.all_gather(&[u8::from(mine.is_some())])?;
+        // A rank that got no segment is a host of its own.
+        let hosts: Vec<usize> = (0..self.size)
+            .map(|r| {
+                if shares[r][0] == 1 {
+                    groups[r]
+                } else {
+                    self.size + r
+                }
+            })
+            .collect();
+        let together = hosts.iter().all(|h| *h == hosts[0]);
+        ensure!(
+            !together || mine.is_some(),
+            Communication,
+            "the meeting segment did not arrive"
+        );
+        Ok((hosts, mine.filter(|_| together).map(Arc::new)))
+    }
+}

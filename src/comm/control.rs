@@ -1,0 +1,259 @@
+//! The one control thread of the process: it alone reads the sockets of all communicators, so that a death is seen when
+//! no rank is inside a call. Started with the first user, joined with the last.
+
+use crate::error::{Error, Result};
+use crate::platform::process::{Descriptor, epoch, spawn_quiet};
+use rustix::event::epoll;
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{JoinHandle, ThreadId};
+use std::time::Duration;
+
+/// Something the control thread watches. Calls come from the control thread and must not block.
+pub trait Ready: Send + Sync {
+    /// The descriptor may be read or written. May come once more after it was forgotten.
+    fn ready(&self);
+
+    /// About every 100 ms, for watched things that asked for it.
+    fn tick(&self) {}
+}
+
+struct Watched {
+    target: Arc<dyn Ready>,
+    ticking: bool,
+}
+
+/// The loop's shared part.
+pub struct Loop {
+    epoll: Descriptor,
+    bell: Descriptor,
+    watched: Mutex<HashMap<u64, Watched>>,
+    next_token: AtomicU64,
+    stop: AtomicBool,
+}
+
+const BELL: u64 = 0;
+const TICK: Duration = Duration::from_millis(100);
+
+impl Loop {
+    fn new() -> Result<Loop> {
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| Error::system("epoll_create", e))?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| Error::system("eventfd", e))?;
+        epoll::add(
+            &epoll,
+            &bell,
+            epoll::EventData::new_u64(BELL),
+            epoll::EventFlags::IN,
+        )
+        .map_err(|e| Error::system("epoll_ctl", e))?;
+        Ok(Loop {
+            epoll: Descriptor::new(epoll),
+            bell: Descriptor::new(bell),
+            watched: Mutex::new(HashMap::new()),
+            next_token: AtomicU64::new(1),
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    fn watched(&self) -> MutexGuard<'_, HashMap<u64, Watched>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A token for a thing that will be watched.
+    pub fn new_token(&self) -> u64 {
+        self.next_token.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Watches `fd` for reading on behalf of `target`.
+    pub fn watch(&self, token: u64, fd: BorrowedFd<'_>, target: Arc<dyn Ready>, ticking: bool) -> Result<()> {
+        self.watched().insert(token, Watched { target, ticking });
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), flags).map_err(|e| {
+            self.watched().remove(&token);
+            Error::system("epoll_ctl", e)
+        })?;
+        if ticking {
+            self.ring();
+        }
+        Ok(())
+    }
+
+    /// Also reports when `fd` can be written, or no longer does.
+    pub fn watch_writing(&self, token: u64, fd: BorrowedFd<'_>, writing: bool) {
+        let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        flags.set(epoll::EventFlags::OUT, writing);
+        let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), flags);
+    }
+
+    /// Ends the watch. The target may be called once more by a pass in progress.
+    pub fn forget(&self, token: u64, fd: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, fd);
+        let gone = self.watched().remove(&token);
+        drop(gone);
+    }
+
+    fn ring(&self) {
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    fn run(&self) {
+        let mut events = Vec::with_capacity(64);
+        while !self.stop.load(Ordering::Acquire) {
+            let ticking = self.watched().values().any(|w| w.ticking);
+            let timeout = ticking.then(|| TICK.try_into().expect("100 ms fits"));
+            events.clear();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                timeout.as_ref(),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                // Nothing but a closed epoll descriptor gets here; without it there is nothing to watch.
+                Err(_) => return,
+            }
+            for event in &events {
+                let token = event.data.u64();
+                if token == BELL {
+                    let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+                    continue;
+                }
+                let target = self.watched().get(&token).map(|w| w.target.clone());
+                if let Some(target) = target {
+                    target.ready();
+                }
+            }
+            if ticking {
+                let targets: Vec<_> = self
+                    .watched()
+                    .values()
+                    .filter(|w| w.ticking)
+                    .map(|w| w.target.clone())
+                    .collect();
+                for target in targets {
+                    target.tick();
+                }
+            }
+        }
+    }
+}
+
+struct Running {
+    shared: Arc<Loop>,
+    thread: JoinHandle<()>,
+    id: ThreadId,
+}
+
+#[derive(Default)]
+struct State {
+    users: usize,
+    running: Option<Running>,
+}
+
+/// One process of a chain of forks: a child never touches the locks it inherited.
+struct Process {
+    state: Mutex<State>,
+    child: OnceLock<Box<Process>>,
+}
+
+static ROOT: Process = Process {
+    state: Mutex::new(State {
+        users: 0,
+        running: None,
+    }),
+    child: OnceLock::new(),
+};
+
+fn state() -> MutexGuard<'static, State> {
+    let mut process = &ROOT;
+    for _ in 0..epoch() {
+        process = process.child.get_or_init(|| {
+            Box::new(Process {
+                state: Mutex::default(),
+                child: OnceLock::new(),
+            })
+        });
+    }
+    process.state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A use of the control thread; the thread ends with the last one.
+pub struct Control {
+    shared: Arc<Loop>,
+    epoch: u32,
+}
+
+impl Control {
+    /// Starts the control thread if it does not run.
+    /// # Errors
+    /// SYSTEM_ERROR if the system gives no thread or descriptor.
+    pub fn acquire() -> Result<Control> {
+        let mut state = state();
+        if state
+            .running
+            .as_ref()
+            .is_none_or(|r| r.shared.stop.load(Ordering::Acquire))
+        {
+            if let Some(old) = state.running.take() {
+                let _ = old.thread.join();
+            }
+            let shared = Arc::new(Loop::new()?);
+            let body = shared.clone();
+            let thread = spawn_quiet("wm-control", move || body.run())?;
+            let id = thread.thread().id();
+            state.running = Some(Running { shared, thread, id });
+        }
+        state.users += 1;
+        let shared = state.running.as_ref().expect("set above").shared.clone();
+        Ok(Control {
+            shared,
+            epoch: epoch(),
+        })
+    }
+
+    pub fn shared(&self) -> &Arc<Loop> {
+        &self.shared
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if self.epoch != epoch() {
+            return;
+        }
+        let mut state = state();
+        state.users -= 1;
+        if state.users > 0 {
+            return;
+        }
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.ring();
+        // The control thread drops the last use itself when an unused unique id expires; the next start joins it then.
+        if state
+            .running
+            .as_ref()
+            .is_some_and(|r| r.id != std::thread::current().id())
+        {
+            let running = state.running.take().expect("checked");
+            let _ = running.thread.join();
+        }
+    }
+}
+
+/// Joins a control thread that ended by itself; part of finalize.
+pub fn join_ended() {
+    let mut state = state();
+    if state.users == 0
+        && state
+            .running
+            .as_ref()
+            .is_some_and(|r| r.id != std::thread::current().id())
+    {
+        let running = state.running.take().expect("checked");
+        let _ = running.thread.join();
+    }
+}

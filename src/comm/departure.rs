@@ -1,0 +1,129 @@
+//! How communicators go: destroy (all ranks together) and the departure of a whole process at finalize. A goodbye tells
+//! leaving from dying.
+
+use super::communicator::{Communicator, locked};
+use super::rendezvous::drop_all;
+use super::{control, session::Session};
+use crate::error::Result;
+use crate::platform::{Term, agree};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Communicator {
+    /// Collective: releases all dependents in ascending id, says goodbye, closes. On a broken communicator it needs
+    /// nobody: the local side is released. Either way the communicator is dead afterwards.
+    /// # Errors
+    /// INVALID_INPUT if it was destroyed before; LOGIC_ERROR if ranks are in different operations (then nothing is
+    /// released); COMMUNICATION_ERROR if a rank died.
+    pub fn destroy(&self) -> Result<()> {
+        match self.enter("destroy_communicator") {
+            Ok(session) => {
+                let handles = locked(&self.dependents).list.len();
+                match agree(
+                    &session,
+                    &[Term::new("the number of live handles", handles)],
+                    Ok(()),
+                ) {
+                    Err(error) if self.failure().is_none() => return Err(error),
+                    agreed => {
+                        let released = agreed.and_then(|()| self.release_all(Some(&session)));
+                        let met = released.and_then(|()| agree(&session, &[], Ok(())));
+                        drop(session);
+                        self.end(met)
+                    }
+                }
+            }
+            Err(error) if !self.is_alive() => Err(error),
+            Err(error) => self.end(Err(error)),
+        }
+    }
+
+    /// Releases what hangs on the communicator: handles, the pair of HIERARCHY, the transport.
+    fn release_all(&self, session: Option<&Session<'_>>) -> Result<()> {
+        let mut outcome = Ok(());
+        loop {
+            let Some((_, dependent)) = locked(&self.dependents).list.pop_first() else {
+                break;
+            };
+            outcome = outcome.and(dependent.release(session.filter(|_| self.failure().is_none())));
+        }
+        if let Some(pair) = locked(&self.hierarchy).take() {
+            if session.is_some() {
+                outcome = outcome.and(pair.local.destroy()).and(pair.cross.destroy());
+            } else {
+                pair.local.leave();
+                pair.cross.leave();
+            }
+        }
+        drop(locked(&self.transport).take());
+        outcome
+    }
+
+    /// Says goodbye and waits for the others' if all went well; closes in any case.
+    fn end(&self, outcome: Result<()>) -> Result<()> {
+        self.depart();
+        let outcome = outcome.and_then(|()| self.wait_all_gone());
+        self.close();
+        outcome
+    }
+
+    fn is_ours(&self) -> bool {
+        self.epoch == crate::platform::process::epoch()
+    }
+
+    fn depart(&self) {
+        if let (Some(net), true) = (&self.net, self.is_ours()) {
+            net.depart();
+        }
+    }
+
+    fn wait_all_gone(&self) -> Result<()> {
+        match &self.net {
+            Some(net) if self.is_ours() => net.wait_all_gone(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Releases the local side and marks the communicator dead.
+    fn close(&self) {
+        let _ = self.release_all(None);
+        if let (Some(net), true) = (&self.net, self.is_ours()) {
+            net.close();
+        }
+        self.alive.store(false, Ordering::Release);
+        drop(locked(&self.control).take());
+    }
+
+    /// Leaves without waiting for anybody.
+    fn leave(&self) {
+        self.depart();
+        self.close();
+    }
+
+    fn with_pair(self: &Arc<Self>) -> Vec<Arc<Communicator>> {
+        let pair = locked(&self.hierarchy).clone();
+        pair.into_iter()
+            .flat_map(|p| [p.local, p.cross])
+            .chain([self.clone()])
+            .collect()
+    }
+}
+
+/// Finalize: every communicator of the process leaves. The departure of all of them is announced first, then the others'
+/// goodbyes are awaited, so that ranks that are threads of one process need no threads here. Broken communicators wait for
+/// nobody. Unused unique ids are dropped; the control thread ends.
+pub fn depart_all(communicators: &[Arc<Communicator>]) {
+    let all: Vec<_> = communicators
+        .iter()
+        .filter(|c| c.is_alive())
+        .flat_map(Communicator::with_pair)
+        .collect();
+    all.iter().for_each(|c| c.depart());
+    for communicator in &all {
+        // A death instead of a goodbye is no failure of finalize.
+        let _ = communicator.wait_all_gone();
+    }
+    all.iter().for_each(|c| c.close());
+    drop_all();
+    control::join_ended();
+}

@@ -1,0 +1,335 @@
+//! The connections of one communicator: a star around rank 0 that carries small collectives between hosts, goodbyes, and
+//! the news of a death.
+
+use super::link::{Frame, Link, Receiver};
+use super::wire::{Reader, Writer};
+use crate::error::{Error, Kind, Result};
+use crate::platform::meeting::{Meeting, different_operations};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+const DATA: u8 = 1;
+const GOODBYE: u8 = 2;
+const LEFT: u8 = 3;
+const GONE: u8 = 4;
+const BROKEN: u8 = 5;
+
+pub struct Net {
+    pub rank: usize,
+    pub size: usize,
+    /// Hub: a link to every rank but itself. Else: the link to the hub at 0.
+    links: OnceLock<Vec<Option<Arc<Link>>>>,
+    state: Mutex<State>,
+    bell: Condvar,
+    /// Set with the first failure or departure: the quick look of healthy calls.
+    troubled: AtomicBool,
+    meeting: OnceLock<Arc<Meeting>>,
+    /// Told once when the communicator breaks (a platform may have waits of its own to end).
+    sequence: AtomicU64,
+    /// "process 1234 on host x" of every rank, once known.
+    who: OnceLock<Vec<String>>,
+}
+
+#[derive(Default)]
+struct State {
+    inbox: Vec<VecDeque<Frame>>,
+    failure: Option<Error>,
+    /// The first rank that left while this one had not.
+    left: Option<usize>,
+    departed: bool,
+    goodbyes: Vec<bool>,
+    all_gone: bool,
+}
+
+impl Net {
+    pub fn new(rank: usize, size: usize) -> Arc<Net> {
+        let state = State {
+            inbox: vec![VecDeque::new(); size],
+            goodbyes: vec![false; size],
+            ..State::default()
+        };
+        Arc::new(Net {
+            rank,
+            size,
+            links: OnceLock::new(),
+            state: Mutex::new(state),
+            bell: Condvar::new(),
+            troubled: AtomicBool::new(false),
+            meeting: OnceLock::new(),
+            sequence: AtomicU64::new(0),
+            who: OnceLock::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_links(&self, links: Vec<Option<Arc<Link>>>) {
+        let _ = self.links.set(links);
+        // A peer may have gone between the start of its link and this line.
+        let failed = self.state().failure.clone();
+        if let (Some(error), true) = (failed, self.rank == 0) {
+            self.tell_broken(&error);
+        }
+    }
+
+    /// The host's meeting place, so that a failure can wake those who wait there.
+    pub fn set_meeting(&self, meeting: Arc<Meeting>) {
+        let _ = self.meeting.set(meeting);
+    }
+
+    pub fn set_who(&self, who: Vec<String>) {
+        let _ = self.who.set(who);
+    }
+
+    fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
+        self.links.get().into_iter().flatten().flatten()
+    }
+
+    fn tell_all(&self, frame: &Frame) {
+        self.links().for_each(|l| l.send(frame));
+    }
+
+    fn tell_broken(&self, error: &Error) {
+        self.tell_all(&Frame {
+            kind: BROKEN,
+            sequence: 0,
+            body: error.what.clone().into_bytes(),
+        });
+    }
+
+    fn wake(&self) {
+        self.troubled.store(true, Ordering::Release);
+        self.bell.notify_all();
+        if let Some(meeting) = self.meeting.get() {
+            meeting.wake();
+        }
+    }
+
+    fn break_with(&self, what: String) {
+        let error = Error::new(Kind::Communication, what);
+        {
+            let mut state = self.state();
+            if state.failure.is_some() || state.all_gone {
+                return;
+            }
+            state.failure = Some(error.clone());
+        }
+        if self.rank == 0 {
+            self.tell_broken(&error);
+        }
+        self.wake();
+    }
+
+    /// Why collective calls cannot succeed any more, if so.
+    pub fn failure(&self) -> Option<Error> {
+        if !self.troubled.load(Ordering::Acquire) {
+            return None;
+        }
+        let state = self.state();
+        if let Some(error) = &state.failure {
+            return Some(error.clone());
+        }
+        let gone = |what: String| Some(Error::new(Kind::Communication, what));
+        match state.left {
+            _ if state.departed => {
+                gone("this rank has left the communicator (destroyed or finalized)".into())
+            }
+            Some(rank) => gone(format!(
+                "rank {rank} has left the communicator (destroyed or finalized)"
+            )),
+            None => None,
+        }
+    }
+
+    /// True if a rank died (not merely left).
+    pub fn is_broken(&self) -> bool {
+        self.state().failure.is_some()
+    }
+
+    fn dead(&self, rank: usize, why: &str) -> String {
+        let who = self
+            .who
+            .get()
+            .map_or(String::new(), |w| format!(" ({})", w[rank]));
+        format!("rank {rank}{who} died: its connection {why} without a goodbye; the communicator is unusable")
+    }
+
+    fn wait_frame(&self, from: usize, sequence: u64) -> Result<Frame> {
+        let mut state = self.state();
+        loop {
+            // What arrived before a failure counts: the sender completed that step.
+            while let Some(frame) = state.inbox[from].pop_front() {
+                if frame.sequence == sequence {
+                    return Ok(frame);
+                }
+            }
+            drop(state);
+            if let Some(error) = self.failure() {
+                return Err(error);
+            }
+            state = self.state();
+            if state.inbox[from].is_empty() && state.failure.is_none() {
+                let waited = self.bell.wait_timeout(state, Duration::from_millis(100));
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    /// The values of all ranks through the hub. Collective.
+    pub fn all_gather(&self, operation: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        let unreadable = || Error::new(Kind::Communication, "a rank sent an unreadable message");
+        if self.rank != 0 {
+            let body = Writer::default().text(operation).bytes(mine).0;
+            self.tell_all(&Frame {
+                kind: DATA,
+                sequence,
+                body,
+            });
+            let reply = self.wait_frame(0, sequence)?;
+            let mut reader = Reader(&reply.body);
+            if reader.u32().ok_or_else(unreadable)? != 0 {
+                return Err(Error::new(Kind::Logic, reader.text().ok_or_else(unreadable)?));
+            }
+            return (0..self.size)
+                .map(|_| reader.bytes().map(<[u8]>::to_vec).ok_or_else(unreadable))
+                .collect();
+        }
+        let mut values = vec![mine.to_vec()];
+        let mut mismatch = None;
+        for rank in 1..self.size {
+            let frame = self.wait_frame(rank, sequence)?;
+            let mut reader = Reader(&frame.body);
+            let called = reader.text().ok_or_else(unreadable)?;
+            if called != operation && mismatch.is_none() {
+                mismatch = Some(different_operations(0, operation, rank, &called));
+            }
+            values.push(reader.bytes().ok_or_else(unreadable)?.to_vec());
+        }
+        let body = match &mismatch {
+            Some(error) => Writer::default().u32(1).text(&error.what).0,
+            None => values.iter().fold(Writer::default().u32(0), |w, v| w.bytes(v)).0,
+        };
+        self.tell_all(&Frame {
+            kind: DATA,
+            sequence,
+            body,
+        });
+        mismatch.map_or(Ok(values), Err)
+    }
+
+    /// Says goodbye: from here on an end of this rank's connections is no death. Does not wait.
+    pub fn depart(&self) {
+        {
+            let mut state = self.state();
+            if std::mem::replace(&mut state.departed, true) {
+                return;
+            }
+        }
+        self.wake();
+        if self.rank == 0 {
+            self.goodbye(0);
+        } else {
+            self.tell_all(&Frame {
+                kind: GOODBYE,
+                sequence: 0,
+                body: Vec::new(),
+            });
+        }
+    }
+
+    /// Hub: `rank` has said goodbye; tells the others, and all when the last one has.
+    fn goodbye(&self, rank: usize) {
+        let last = {
+            let mut state = self.state();
+            state.goodbyes[rank] = true;
+            if rank != 0 && !state.departed && state.left.is_none() {
+                state.left = Some(rank);
+            }
+            state.all_gone = state.goodbyes.iter().all(|g| *g);
+            state.all_gone
+        };
+        if last {
+            self.tell_all(&Frame {
+                kind: GONE,
+                sequence: 0,
+                body: Vec::new(),
+            });
+        } else {
+            self.tell_all(&Frame {
+                kind: LEFT,
+                sequence: rank as u64,
+                body: Vec::new(),
+            });
+        }
+        self.wake();
+    }
+
+    /// After [`depart`](Net::depart): waits until every rank has said goodbye.
+    /// # Errors
+    /// COMMUNICATION_ERROR if a rank died instead.
+    pub fn wait_all_gone(&self) -> Result<()> {
+        let mut state = self.state();
+        while !state.all_gone {
+            if let Some(error) = &state.failure {
+                return Err(error.clone());
+            }
+            let waited = self.bell.wait_timeout(state, Duration::from_millis(100));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
+    }
+
+    /// Closes the connections. After a healthy goodbye nobody takes it for a death.
+    pub fn close(&self) {
+        for link in self.links() {
+            link.drain(Duration::from_secs(1));
+            link.close();
+        }
+    }
+}
+
+impl Receiver for Net {
+    fn frame(&self, tag: usize, frame: Frame) {
+        match frame.kind {
+            DATA => {
+                self.state().inbox[tag].push_back(frame);
+                self.bell.notify_all();
+            }
+            GOODBYE if self.rank == 0 => self.goodbye(tag),
+            LEFT => {
+                let rank = frame.sequence as usize;
+                {
+                    let mut state = self.state();
+                    if rank != self.rank && state.left.is_none() {
+                        state.left = Some(rank);
+                    }
+                }
+                self.wake();
+            }
+            GONE => {
+                self.state().all_gone = true;
+                self.wake();
+            }
+            BROKEN => self.break_with(String::from_utf8_lossy(&frame.body).into_owned()),
+            _ => {}
+        }
+    }
+
+    fn closed(&self, tag: usize, why: String) {
+        let expected = {
+            let state = self.state();
+            state.all_gone || state.goodbyes[tag]
+        };
+        if !expected {
+            self.break_with(self.dead(tag, &why));
+        }
+    }
+}

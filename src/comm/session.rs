@@ -1,0 +1,76 @@
+//! One collective call in progress on a communicator.
+
+use super::communicator::Communicator;
+use crate::error::{Error, Result, ensure};
+use crate::platform::{Bootstrap, agree};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::MutexGuard;
+
+/// Holds the communicator's lock: two threads of a rank make their collective calls one after the other.
+pub struct Session<'a> {
+    pub(super) comm: &'a Communicator,
+    pub(super) operation: &'static str,
+    pub(super) _held: MutexGuard<'a, ()>,
+}
+
+impl Session<'_> {
+    pub fn communicator(&self) -> &Communicator {
+        self.comm
+    }
+}
+
+impl Bootstrap for Session<'_> {
+    fn rank(&self) -> usize {
+        self.comm.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.comm.size()
+    }
+
+    fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let failure = || self.comm.failure();
+        match (&self.comm.meeting, &self.comm.net) {
+            (Some(meeting), _) => meeting.all_gather(self.operation, mine, &failure),
+            (None, Some(net)) => net.all_gather(self.operation, mine),
+            (None, None) => Ok(vec![mine.to_vec()]),
+        }
+    }
+
+    fn barrier(&self) -> Result<()> {
+        let failure = || self.comm.failure();
+        match (&self.comm.meeting, &self.comm.net) {
+            (Some(meeting), _) => meeting.barrier(self.operation, &failure),
+            (None, Some(net)) => net.all_gather(self.operation, &[]).map(drop),
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn exchange_descriptors(&self, mine: Option<BorrowedFd<'_>>) -> Result<Vec<Option<OwnedFd>>> {
+        ensure!(
+            self.comm.is_single_host(),
+            NotSupported,
+            "descriptors cannot be handed to ranks of another host"
+        );
+        let givers: Vec<bool> = self
+            .all_gather(&[u8::from(mine.is_some())])?
+            .iter()
+            .map(|b| b[0] == 1)
+            .collect();
+        let Some(post) = &self.comm.post else {
+            let own = mine.map(|fd| {
+                fd.try_clone_to_owned()
+                    .map_err(|e| Error::system("duplicating a descriptor", e))
+            });
+            return Ok(vec![own.transpose()?]);
+        };
+        let exchange = self.comm.next_exchange();
+        let got = post.exchange(exchange, mine, &givers, &|mine| agree(self, &[], mine));
+        post.forget(exchange);
+        got
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.comm.failure()
+    }
+}
