@@ -2,7 +2,9 @@
 //! A platform is chosen once per process; the rooms above speak to it through the traits below.
 
 pub mod bootstrap;
+mod choice;
 pub mod cpu;
+pub mod cuda;
 pub mod meeting;
 pub mod process;
 
@@ -10,6 +12,7 @@ use crate::error::Result;
 use crate::kinds::{DType, Location};
 use crate::span::Address;
 pub use bootstrap::{Bootstrap, Term, agree};
+pub use choice::{at_init, current, fork_device_count};
 
 /// A CUDA stream as the caller gave it (0 is the default stream). The CPU platform ignores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -152,6 +155,7 @@ pub trait Kernels: Send + Sync {
     /// `bucket_of_owner[k]`. Writes the ids (same dtype) bucket by bucket to `ids`, their positions in the input (INT64) to
     /// `positions`, both with room for `indices.count`; returns the counts of the `bucket_count` buckets. Ids outside
     /// [0, rows) are left out.
+    #[allow(clippy::too_many_arguments)]
     fn bucket(
         &self,
         indices: &Indices,
