@@ -7,5 +7,6 @@ fn main() {
     ] {
         println!("cargo::rustc-cdylib-link-arg={arg}");
     }
+    println!("cargo::rustc-check-cfg=cfg(wholememory_kernels)");
     println!("cargo::rerun-if-changed=build.rs");
 }

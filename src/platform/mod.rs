@@ -2,7 +2,9 @@
 //! A platform is chosen once per process; the rooms above speak to it through the traits below.
 
 pub mod bootstrap;
+mod choice;
 pub mod cpu;
+pub mod cuda;
 pub mod meeting;
 pub mod process;
 
@@ -10,6 +12,7 @@ use crate::error::Result;
 use crate::kinds::{DType, Location};
 use crate::span::Address;
 pub use bootstrap::{Bootstrap, Term, agree, agree_or};
+pub use choice::{at_init, current, fork_device_count};
 
 /// A CUDA stream as the caller gave it (0 is the default stream). The CPU platform ignores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -45,15 +48,10 @@ pub trait Platform: Send + Sync {
     fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()>;
 
     /// Tells how many processes of this host share its cores (for the number of threads).
-    fn set_local_processes(&self, processes: usize);
+    fn set_local_processes(&self, _processes: usize) {}
 
     /// Waits until the work of the stream is done.
     fn synchronize(&self, stream: Stream) -> Result<()>;
-}
-
-/// The platform of this process, chosen once.
-pub fn current() -> Result<&'static dyn Platform> {
-    crate::error::fail!(NotImplemented, "not in this version")
 }
 
 /// What a handle needs from the platform: one partition a rank.
@@ -160,6 +158,7 @@ pub trait Kernels: Send + Sync {
     /// `bucket_of_owner[k]`. Writes the ids (same dtype) bucket by bucket to `ids`, their positions in the input (INT64) to
     /// `positions`, both with room for `indices.count`; returns the counts of the `bucket_count` buckets. Ids outside
     /// [0, rows) are left out.
+    #[allow(clippy::too_many_arguments)]
     fn bucket(
         &self,
         indices: &Indices,

@@ -103,23 +103,39 @@ impl Drop for Descriptor {
     }
 }
 
+/// All signals blocked on this thread, and on threads and processes it starts; the former mask comes back on drop.
+pub struct BlockedSignals(libc::sigset_t);
+
+impl BlockedSignals {
+    pub fn block() -> BlockedSignals {
+        // SAFETY: both sets outlive the calls; an all-zero set is a valid value to be overwritten.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            BlockedSignals(before)
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set was filled by the call above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
 /// Starts a thread that no signal of the program is delivered to.
 /// # Errors
 /// SYSTEM_ERROR if the system gives no thread.
 pub fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    // SAFETY: plain signal-set calls on local storage; the old mask is restored before returning.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut old: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-        let handle = std::thread::Builder::new()
-            .name(name.into())
-            .stack_size(256 << 10)
-            .spawn(body);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
-        handle.map_err(|e| Error::system(format!("starting thread {name}"), e))
-    }
+    let _quiet = BlockedSignals::block();
+    std::thread::Builder::new()
+        .name(name.into())
+        .stack_size(256 << 10)
+        .spawn(body)
+        .map_err(|e| Error::system(format!("starting thread {name}"), e))
 }
 
 /// The addresses of the interfaces that are up, without loopback and link-local ones, each with its interface's name.

@@ -1,0 +1,99 @@
+//! The CUDA platform in outline: the driver is probed, kernels are compiled in; memory and transports are not in this
+//! version, and every call says so.
+
+pub mod driver;
+mod loader;
+pub mod nccl;
+
+pub use loader::Unusable;
+
+use super::{
+    Bootstrap, Indices, Kernels, Launch, Platform, Rows, Segment, SegmentRequest, Segments, Stream, Table,
+    Transport,
+};
+use crate::error::{Error, Kind, Result};
+use crate::span::Address;
+
+/// GPUs through the CUDA driver.
+pub struct CudaPlatform;
+
+fn not_yet<T>(what: &str) -> Result<T> {
+    let built = if cfg!(wholememory_kernels) {
+        ""
+    } else {
+        " (and this library was built without nvcc)"
+    };
+    Err(Error::new(
+        Kind::NotImplemented,
+        format!(
+            "{what} on GPUs is not in this version{built}; set WHOLEMEMORY_PLATFORM=cpu to keep the data in this host's memory"
+        ),
+    ))
+}
+
+impl Platform for CudaPlatform {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn segments(&self) -> &dyn Segments {
+        self
+    }
+
+    fn kernels(&self) -> &dyn Kernels {
+        self
+    }
+
+    fn local_transport(&self, _: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
+        not_yet("moving bytes between ranks")
+    }
+
+    fn can_reach(&self, address: Address) -> bool {
+        !address.is_null()
+    }
+
+    fn copy(&self, _: Address, _: Address, _: usize, _: Stream) -> Result<()> {
+        not_yet("copying")
+    }
+
+    fn synchronize(&self, _: Stream) -> Result<()> {
+        not_yet("waiting for a stream")
+    }
+}
+
+impl Segments for CudaPlatform {
+    fn granularity_bytes(&self) -> usize {
+        2 << 20
+    }
+
+    fn create(&self, _: &SegmentRequest<'_>, _: &dyn Bootstrap) -> Result<Box<dyn Segment>> {
+        not_yet("allocating memory")
+    }
+}
+
+impl Kernels for CudaPlatform {
+    fn gather(&self, _: &Table<'_>, _: &Indices, _: &Rows, _: Launch) -> Result<()> {
+        not_yet("gather")
+    }
+
+    fn scatter(&self, _: &Rows, _: &Indices, _: &Table<'_>, _: Launch) -> Result<()> {
+        not_yet("scatter")
+    }
+
+    fn bucket(
+        &self,
+        _: &Indices,
+        _: &[u64],
+        _: &[u32],
+        _: usize,
+        _: Address,
+        _: Address,
+        _: Launch,
+    ) -> Result<Vec<u64>> {
+        not_yet("sorting ids by owner")
+    }
+
+    fn unique(&self, _: &Indices, _: Address, _: Address, _: Launch) -> Result<u64> {
+        not_yet("removing doubles")
+    }
+}
