@@ -1,0 +1,214 @@
+//! `wholememory.h`, communicators.
+
+#![allow(non_camel_case_types)]
+
+use super::library::wholememory_error_code_t;
+use super::memory::{
+    wholememory_distributed_backend_t, wholememory_memory_location_t, wholememory_memory_type_t,
+};
+use std::ffi::{c_char, c_int};
+use std::mem::MaybeUninit;
+
+/// The colour that makes a rank member of no new communicator.
+pub const WHOLEMEMORY_SPILT_NO_COLOR: c_int = -1;
+
+/// Size of a unique id in bytes.
+pub const WHOLEMEMORY_UNIQUE_ID_BYTES: usize = 128;
+
+/// A communicator: the ranks that share handles. A number in the dress of a pointer, never to be dereferenced.
+pub struct wholememory_comm_ {
+    _opaque: (),
+}
+
+pub type wholememory_comm_t = *mut wholememory_comm_;
+
+/// The meeting place of the ranks of one new communicator, to be carried to them byte by byte (MPI, a file, a socket).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct wholememory_unique_id_t {
+    pub internal: [c_char; WHOLEMEMORY_UNIQUE_ID_BYTES],
+}
+
+/// The NVLink clique (ranks whose GPUs share a fabric) of the own rank. Without a fabric: in no clique, and one clique of all ranks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct clique_info_t {
+    /// 1 if the own GPU is part of a fabric, else 0.
+    pub is_in_clique: c_int,
+    /// The first rank of the own clique.
+    pub clique_first_rank: c_int,
+    /// The own place in the clique.
+    pub clique_rank: c_int,
+    /// Ranks in the own clique.
+    pub clique_rank_num: c_int,
+    /// Number of the own clique.
+    pub clique_id: c_int,
+    /// Number of cliques.
+    pub clique_num: c_int,
+}
+
+/// Starts the rendezvous of one new communicator in this process and writes its id. Local. One id serves one communicator.
+///
+/// The process must live until all ranks have connected. An id that is never used is dropped after
+/// `WHOLEMEMORY_TIMEOUT_S` (300) seconds, or by finalize.
+///
+/// Errors: INVALID_INPUT if `unique_id` is NULL; SYSTEM_ERROR if no socket can be opened.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_create_unique_id(
+    unique_id: *mut wholememory_unique_id_t,
+) -> wholememory_error_code_t {
+    let _ = unique_id;
+    super::super::guard::later()
+}
+
+/// Makes a communicator of `size` ranks, this one being `rank`. Collective over the `size` callers that hold the same id, be they
+/// processes or threads. `*comm` is the caller's until `wholememory_destroy_communicator` or finalize.
+///
+/// Errors: INVALID_INPUT for NULL; INVALID_VALUE for a rank outside [0, size), a rank that is there twice, sizes that
+/// differ, an id used before; COMMUNICATION_ERROR if a rank does not come or dies; NOT_SUPPORTED for ranks that
+/// cannot work together (the text says why).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_create_communicator(
+    comm: *mut wholememory_comm_t,
+    unique_id: wholememory_unique_id_t,
+    rank: c_int,
+    size: c_int,
+) -> wholememory_error_code_t {
+    let _ = (comm, unique_id, rank, size);
+    super::super::guard::later()
+}
+
+/// Splits a communicator: ranks of equal `color` make a new one, ordered by (`key`, parent rank). Collective over the parent,
+/// also for ranks with `WHOLEMEMORY_SPILT_NO_COLOR`, which get `*new_comm = NULL`. The new communicator may outlive its parent.
+///
+/// Errors: INVALID_INPUT for NULL, dead or foreign objects; INVALID_VALUE for a colour below -1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_split_communicator(
+    new_comm: *mut wholememory_comm_t,
+    comm: wholememory_comm_t,
+    color: c_int,
+    key: c_int,
+) -> wholememory_error_code_t {
+    let _ = (new_comm, comm, color, key);
+    super::super::guard::later()
+}
+
+/// Destroys a communicator and frees its handles. Collective. Tensors over its handles remain and are to be destroyed.
+///
+/// Errors: INVALID_INPUT for NULL, dead or foreign communicators and for the local and cross communicators of a
+/// HIERARCHY handle, which belong to their parent; COMMUNICATION_ERROR if a rank is dead (the local side is released all
+/// the same and the communicator is gone).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_destroy_communicator(
+    comm: wholememory_comm_t,
+) -> wholememory_error_code_t {
+    let _ = comm;
+    super::super::guard::later()
+}
+
+/// SUCCESS if `wholememory_malloc` on this communicator accepts the type at the location, else NOT_SUPPORTED (also
+/// for unknown enumerators). Local; all ranks get the same answer. INVALID_INPUT for NULL, dead or foreign communicators.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_communicator_support_type_location(
+    comm: wholememory_comm_t,
+    memory_type: MaybeUninit<wholememory_memory_type_t>,
+    memory_location: MaybeUninit<wholememory_memory_location_t>,
+) -> wholememory_error_code_t {
+    let _ = (comm, memory_type, memory_location);
+    super::super::guard::later()
+}
+
+/// Writes the caller's rank. Local. INVALID_INPUT for NULL, dead or foreign objects.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_communicator_get_rank(
+    rank: *mut c_int,
+    comm: wholememory_comm_t,
+) -> wholememory_error_code_t {
+    let _ = (rank, comm);
+    super::super::guard::later()
+}
+
+/// Writes the number of ranks. Local. INVALID_INPUT for NULL, dead or foreign objects.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_communicator_get_size(
+    size: *mut c_int,
+    comm: wholememory_comm_t,
+) -> wholememory_error_code_t {
+    let _ = (size, comm);
+    super::super::guard::later()
+}
+
+/// Writes the number of ranks on the caller's node. Local. INVALID_INPUT for NULL, dead or foreign objects.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_communicator_get_local_size(
+    local_size: *mut c_int,
+    comm: wholememory_comm_t,
+) -> wholememory_error_code_t {
+    let _ = (local_size, comm);
+    super::super::guard::later()
+}
+
+/// Writes the NVLink clique of the caller's rank. Local. INVALID_INPUT for NULL, dead or foreign objects.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_communicator_get_clique_info(
+    clique_info: *mut clique_info_t,
+    comm: wholememory_comm_t,
+) -> wholememory_error_code_t {
+    let _ = (clique_info, comm);
+    super::super::guard::later()
+}
+
+/// True if the communicator moves DISTRIBUTED memory by NVSHMEM. This version: false. `comm` is not looked at.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_communicator_is_bind_to_nvshmem(comm: wholememory_comm_t) -> bool {
+    let _ = comm;
+    false
+}
+
+/// Sets who moves the rows of DISTRIBUTED handles made later. Collective, the same value on all ranks.
+///
+/// Errors: INVALID_INPUT for NULL, dead or foreign communicators; INVALID_VALUE for NONE, unknown values and values that
+/// differ; LOGIC_ERROR while a DISTRIBUTED handle lives; NOT_SUPPORTED for NVSHMEM in a build without it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_communicator_set_distributed_backend(
+    comm: wholememory_comm_t,
+    distributed_backend: MaybeUninit<wholememory_distributed_backend_t>,
+) -> wholememory_error_code_t {
+    let _ = (comm, distributed_backend);
+    super::super::guard::later()
+}
+
+/// The backend of the communicator, NCCL at first. Local. NONE for NULL, dead or foreign communicators.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_communicator_get_distributed_backend(
+    comm: wholememory_comm_t,
+) -> wholememory_distributed_backend_t {
+    let _ = comm;
+    wholememory_distributed_backend_t::WHOLEMEMORY_DB_NONE
+}
+
+/// Waits until all ranks are here. Collective. It does not wait for work on CUDA streams: synchronise those first.
+///
+/// Errors: INVALID_INPUT for NULL, dead or foreign communicators; COMMUNICATION_ERROR if a rank is dead; LOGIC_ERROR
+/// if ranks are found in different calls.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_communicator_barrier(
+    comm: wholememory_comm_t,
+) -> wholememory_error_code_t {
+    let _ = comm;
+    super::super::guard::later()
+}
+
+/// True if all ranks are on one node. Local. False for NULL, dead or foreign communicators.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_is_intranode_communicator(comm: wholememory_comm_t) -> bool {
+    let _ = comm;
+    false
+}
+
+/// True if all ranks are in one multi-node NVLink domain. Local. False for NULL, dead or foreign communicators.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_is_intra_mnnvl_communicator(comm: wholememory_comm_t) -> bool {
+    let _ = comm;
+    false
+}

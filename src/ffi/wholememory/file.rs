@@ -1,0 +1,67 @@
+//! `wholememory.h`, files.
+
+#![allow(non_camel_case_types)]
+
+use super::library::wholememory_error_code_t;
+use super::memory::wholememory_handle_t;
+use std::ffi::{c_char, c_int};
+
+/// Fills a handle from files. Collective, the same arguments on all ranks.
+///
+/// The files, in list order, are one array of records of `file_entry_size` bytes; a record never straddles files. Record e
+/// goes to bytes [slot * `memory_entry_size` + `memory_offset`, + `file_entry_size`) of the handle; other bytes are not touched.
+/// With `round_robin_size` 0 the slot of record e is e, and fewer records than slots are allowed. With R =
+/// `round_robin_size` above 0, block b = e / R belongs to rank b mod W, at record (b / W) * R + e mod R of its own partition.
+///
+/// Environment, read on each call: `WG_LOAD_BUFFER_SIZE_MB`, `WG_LOAD_THREADS_PER_RANK`, `WG_LOAD_USE_DIRECTIO`.
+///
+/// Errors, the same on every rank: INVALID_INPUT for NULL, dead or foreign handles, a record of 0 bytes or one that does not fit its
+/// slot, a slot that does not divide the granularity, a count outside [0, 65535], a file that is NULL, missing, unreadable,
+/// a directory, or not a multiple of the record; INVALID_VALUE for more records than slots and for a
+/// negative `round_robin_size`; LOGIC_ERROR for file lists that differ; SYSTEM_ERROR for a failed read; COMMUNICATION_ERROR.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_load_from_file(
+    wholememory_handle: wholememory_handle_t,
+    memory_offset: usize,
+    memory_entry_size: usize,
+    file_entry_size: usize,
+    file_names: *mut *const c_char,
+    file_count: c_int,
+    round_robin_size: c_int,
+) -> wholememory_error_code_t {
+    let _ = (
+        wholememory_handle,
+        memory_offset,
+        memory_entry_size,
+        file_entry_size,
+        file_names,
+        file_count,
+        round_robin_size,
+    );
+    super::super::guard::later()
+}
+
+/// Writes the own partition of every rank to its own file. Collective; each rank names its own file, which is created or truncated.
+///
+/// The file holds, for each slot of `memory_entry_stride` bytes in order, the `file_entry_size` bytes at `memory_offset`.
+/// The files in rank order, loaded again, restore the array. A rank without slots writes an empty file.
+///
+/// Errors, the same on every rank: as `wholememory_load_from_file`; INVALID_INPUT for a NULL name; SYSTEM_ERROR for a file that
+/// cannot be created or written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholememory_store_to_file(
+    wholememory_handle: wholememory_handle_t,
+    memory_offset: usize,
+    memory_entry_stride: usize,
+    file_entry_size: usize,
+    local_file_name: *const c_char,
+) -> wholememory_error_code_t {
+    let _ = (
+        wholememory_handle,
+        memory_offset,
+        memory_entry_stride,
+        file_entry_size,
+        local_file_name,
+    );
+    super::super::guard::later()
+}

@@ -1,0 +1,95 @@
+//! `wholememory_op.h`.
+
+#![allow(non_camel_case_types)]
+
+use super::env_func_ptrs::wholememory_env_func_t;
+use super::wholememory::library::wholememory_error_code_t;
+use super::wholememory_tensor::wholememory_tensor_t;
+use std::ffi::{c_int, c_void};
+
+/// `output[i] = table[indices[i]]` for every i, converted to the dtype of `output`. Rows of negative ids and of ids
+/// not below the rows of the table are left untouched. Collective for DISTRIBUTED and HIERARCHY tables, also with no indices.
+///
+/// Shapes: table [rows] or [rows, D]; indices [n] of INT or INT64; output [n, D] (or [n] for a table of one dimension), any
+/// row stride. Indices and output lie in plain memory or a CONTINUOUS handle. Dtypes: floating to floating, integer to integer.
+/// `p_env_fns` may be NULL (the library then takes scratch of its own). `stream` is a `cudaStream_t`; the work is ordered on it and may
+/// still run on return; the CPU platform ignores it and is done on return. `gather_sms` is the launch width, -1 (the default in C++) automatic.
+///
+/// Errors (on the failing rank alone; the others go on without it): INVALID_INPUT for NULL, dead or foreign objects, wrong shapes, data that cannot be
+/// reached; LOGIC_ERROR for a table whose last stride is not 1 or dtype is none, mixed kinds of dtype, an index dtype other than INT
+/// and INT64, rows that differ from the indices, a misaligned output, `gather_sms` 0 or below -1; OUT_OF_MEMORY; CUDA_ERROR; COMMUNICATION_ERROR.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn wholememory_gather(
+    wholememory_tensor: wholememory_tensor_t,
+    indices_tensor: wholememory_tensor_t,
+    output_tensor: wholememory_tensor_t,
+    p_env_fns: *mut wholememory_env_func_t,
+    stream: *mut c_void,
+    gather_sms: c_int,
+) -> wholememory_error_code_t {
+    let _ = (
+        wholememory_tensor,
+        indices_tensor,
+        output_tensor,
+        p_env_fns,
+        stream,
+        gather_sms,
+    );
+    super::guard::later()
+}
+
+/// `table[indices[i]] = input[i]` for every i, converted to the dtype of the table. Negative ids and ids not below the rows of
+/// the table are skipped. Which of several equal ids wins is not specified. Other ranks see the rows after a barrier.
+/// Collective for DISTRIBUTED and HIERARCHY tables, also with no indices.
+///
+/// Shapes, dtypes, `p_env_fns`, `stream`, `scatter_sms` (-1, the default in C++, is automatic) and errors as `wholememory_gather`, with `input` in the
+/// place of its output; a table whose description is bad is INVALID_INPUT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn wholememory_scatter(
+    input_tensor: wholememory_tensor_t,
+    indices_tensor: wholememory_tensor_t,
+    wholememory_tensor: wholememory_tensor_t,
+    p_env_fns: *mut wholememory_env_func_t,
+    stream: *mut c_void,
+    scatter_sms: c_int,
+) -> wholememory_error_code_t {
+    let _ = (
+        input_tensor,
+        indices_tensor,
+        wholememory_tensor,
+        p_env_fns,
+        stream,
+        scatter_sms,
+    );
+    super::guard::later()
+}
+
+/// Tries the functions of the caller: computes v[i][j] = i + input[j] for i in [0, `entry_count`) in a block of scratch and copies it to
+/// `output_fixed_tensor` and, for each context that is not NULL, to memory from `output_fns.malloc_fn` (device, pinned, host in this order).
+///
+/// Shapes: input [D]; output [`entry_count`, D] of the same dtype. Host results are valid when the stream is synchronised.
+///
+/// Errors: INVALID_INPUT for NULL, dead or foreign objects, wrong shapes or dtypes, and for `p_env_fns` NULL; OUT_OF_MEMORY; CUDA_ERROR.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn wholememory_env_test_op(
+    input_tensor: wholememory_tensor_t,
+    output_fixed_tensor: wholememory_tensor_t,
+    output_variable_device_tensor_handle: *mut c_void,
+    output_variable_pinned_tensor_handle: *mut c_void,
+    output_variable_host_tensor_handle: *mut c_void,
+    output_variable_entry_count: i64,
+    p_env_fns: *mut wholememory_env_func_t,
+    stream: *mut c_void,
+) -> wholememory_error_code_t {
+    let _ = (
+        input_tensor,
+        output_fixed_tensor,
+        output_variable_device_tensor_handle,
+        output_variable_pinned_tensor_handle,
+        output_variable_host_tensor_handle,
+        output_variable_entry_count,
+        p_env_fns,
+        stream,
+    );
+    super::guard::later()
+}
