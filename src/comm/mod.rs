@@ -10,6 +10,8 @@ mod place;
 mod post;
 mod rendezvous;
 mod session;
+#[cfg(test)]
+mod tests;
 mod topology;
 mod wire;
 
