@@ -1,5 +1,6 @@
 //! WHAT IS DONE: each operation is a plan (pure, printable) and a run.
 
+mod operand;
 pub mod random;
 
 use crate::error::{Result, fail};

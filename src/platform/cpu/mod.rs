@@ -1,5 +1,7 @@
 //! The CPU platform: shared memory between the processes and threads of one host, loops on a thread pool.
 
+pub mod fill;
+
 use super::{Bootstrap, Kernels, Platform, Segment, SegmentRequest, Segments, Stream, Transport};
 use crate::error::{Result, fail};
 use crate::span::Address;
