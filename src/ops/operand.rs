@@ -48,7 +48,7 @@ impl Data {
         name: &str,
         dtype: DType,
         storage_offset: i64,
-        span_bytes: u64,
+        span_bytes: i128,
         can_reach: &dyn Fn(Address) -> bool,
     ) -> Result<Address> {
         let offset_bytes = i128::from(storage_offset) * dtype.size_bytes() as i128;
@@ -67,7 +67,7 @@ impl Data {
             "the data pointer of {name} is NULL"
         );
         let first = base.0 as i128 + offset_bytes;
-        let end = first + i128::from(span_bytes);
+        let end = first.saturating_add(span_bytes);
         ensure!(
             first > 0 && end <= isize::MAX as i128,
             InvalidValue,
@@ -75,7 +75,7 @@ impl Data {
         );
         if let Some(room_bytes) = room_bytes {
             ensure!(
-                offset_bytes >= 0 && offset_bytes + i128::from(span_bytes) <= room_bytes as i128,
+                offset_bytes >= 0 && offset_bytes + span_bytes <= room_bytes as i128,
                 InvalidInput,
                 "{name} spans {span_bytes} bytes from byte {offset_bytes} of a handle of {room_bytes} bytes"
             );

@@ -115,14 +115,7 @@ fn host_output(output: &Operand, accepted: &[DType]) -> Result<(Array, usize, Ad
     if array.size == 0 {
         return Ok((array, 0, Address::NULL));
     }
-    let Some(span_bytes) = (array.size as u64).checked_mul(array.dtype.size_bytes() as u64) else {
-        fail!(
-            InvalidValue,
-            "output has {} elements of {}, too many bytes",
-            array.size,
-            array.dtype
-        );
-    };
+    let span_bytes = i128::from(array.size) * array.dtype.size_bytes() as i128;
     let address = Data::of(output, "output")?.first(
         "output",
         array.dtype,
