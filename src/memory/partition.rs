@@ -207,11 +207,7 @@ mod tests {
         assert_eq!(p.starts_bytes[0], 0);
         assert_eq!(p.total_bytes(), total);
         assert!(p.starts_bytes.is_sorted());
-        assert!(
-            p.starts_bytes
-                .iter()
-                .all(|s| s.is_multiple_of(p.granule_bytes))
-        );
+        assert!(p.starts_bytes.iter().all(|s| s.is_multiple_of(p.granule_bytes)));
         assert_ne!(p.stride_bytes, 0);
         assert_eq!(p.owner_of_byte(total), None);
         for byte in (0..total).step_by(p.granule_bytes) {

@@ -1,9 +1,10 @@
 //! The CPU platform: shared memory between the processes and threads of one host, loops on a thread pool.
 
 pub mod fill;
+pub(crate) mod segments;
 mod transport;
 
-use super::{Bootstrap, Kernels, Platform, Segment, SegmentRequest, Segments, Stream, Transport};
+use super::{Bootstrap, Kernels, Platform, Segments, Stream, Transport};
 use crate::error::{Result, fail};
 use crate::span::Address;
 
@@ -16,7 +17,7 @@ impl Platform for CpuPlatform {
     }
 
     fn segments(&self) -> &dyn Segments {
-        self
+        &segments::MemfdSegments
     }
 
     fn kernels(&self) -> &dyn Kernels {
@@ -42,16 +43,6 @@ impl Platform for CpuPlatform {
 
     fn synchronize(&self, _stream: Stream) -> Result<()> {
         Ok(())
-    }
-}
-
-impl Segments for CpuPlatform {
-    fn granularity_bytes(&self) -> usize {
-        2 << 20
-    }
-
-    fn create(&self, _request: &SegmentRequest<'_>, _boot: &dyn Bootstrap) -> Result<Box<dyn Segment>> {
-        fail!(NotImplemented, "allocating memory is not in this version")
     }
 }
 

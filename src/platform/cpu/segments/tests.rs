@@ -1,0 +1,217 @@
+use super::threaded::{Threaded, ranks};
+use super::*;
+use crate::kinds::Location;
+use proptest::prelude::*;
+use std::sync::Mutex;
+
+const PAGE: usize = 4096;
+
+/// Tests that count mappings or descriptors of the process run one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn create(starts: &[usize], contiguous: bool, boot: &Threaded) -> Result<Box<dyn Segment>> {
+    let request = SegmentRequest {
+        location: Location::Host,
+        starts_bytes: starts,
+        contiguous,
+    };
+    MemfdSegments.create(&request, boot)
+}
+
+fn poke(address: Address, bytes: &[u8]) {
+    // SAFETY: the tests write inside partitions they made.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.0 as *mut u8, bytes.len()) };
+}
+
+fn peek(address: Address, bytes: usize) -> Vec<u8> {
+    // SAFETY: the tests read inside partitions they made.
+    unsafe { std::slice::from_raw_parts(address.0 as *const u8, bytes) }.to_vec()
+}
+
+/// Mappings of memory files and descriptors of the process, by name.
+fn held() -> (usize, usize) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mapped = maps.lines().filter(|l| l.contains("memfd:wholememory ")).count();
+    let open = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|e| std::fs::read_link(e.ok()?.path()).ok())
+        .filter(|to| to.to_string_lossy().contains("memfd:wholememory"))
+        .count();
+    (mapped, open)
+}
+
+#[test]
+fn every_rank_sees_what_the_others_write() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let starts = [0, 5000, 5000, 12001, 12288];
+    for contiguous in [true, false] {
+        let offsets = ranks(4, |boot| {
+            let segment = create(&starts, contiguous, &boot).unwrap();
+            let rank = boot.rank();
+            let size = starts[rank + 1] - starts[rank];
+            assert!(peek(segment.address_of_rank(0), 5000).iter().all(|b| *b == 0));
+            boot.barrier().unwrap();
+            poke(segment.address_of_rank(rank), &vec![rank as u8 + 1; size]);
+            boot.barrier().unwrap();
+            for peer in 0..4 {
+                let size = starts[peer + 1] - starts[peer];
+                let address = segment.address_of_rank(peer);
+                if size > 0 {
+                    assert!(peek(address, size).iter().all(|b| *b == peer as u8 + 1));
+                }
+                match segment.flat() {
+                    Some(base) => assert_eq!(address, base.offset_bytes(starts[peer])),
+                    None if size == 0 => assert!(address.is_null()),
+                    None => assert!(address.0.is_multiple_of(PAGE)),
+                }
+            }
+            assert_eq!(segment.flat().is_some(), contiguous);
+            let (mapped, open) = held();
+            assert!(mapped > 0);
+            assert_eq!(open, 0, "descriptors are closed once mapped");
+            boot.barrier().unwrap();
+            segment.release(Some(&boot)).unwrap();
+        });
+        assert_eq!(offsets.len(), 4);
+    }
+    assert_eq!(held(), (0, 0));
+}
+
+#[test]
+fn nothing_at_all_is_a_segment_too() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    ranks(3, |boot| {
+        let flat = create(&[0, 0, 0, 0], true, &boot).unwrap();
+        assert!(!flat.flat().unwrap().is_null());
+        assert_eq!(flat.address_of_rank(2), flat.flat().unwrap());
+        let apart = create(&[0, 0, 0, 0], false, &boot).unwrap();
+        assert_eq!(apart.flat(), None);
+        assert!(apart.address_of_rank(1).is_null());
+        boot.barrier().unwrap();
+        drop(flat);
+        apart.release(None).unwrap();
+    });
+    assert_eq!(held(), (0, 0));
+}
+
+#[test]
+fn what_no_host_holds_is_out_of_memory_on_all_ranks() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let available = Budget::read().available_bytes.unwrap() as usize;
+    // Each part alone would fit; together they do not.
+    let part = available / 3;
+    let starts = [0, part, 2 * part, 3 * part, 4 * part];
+    for contiguous in [true, false] {
+        let errors = ranks(4, |boot| create(&starts, contiguous, &boot).err().unwrap());
+        for error in &errors {
+            assert_eq!(error.kind, Kind::OutOfMemory);
+            assert!(
+                error.what.contains("available") || error.what.contains("control group"),
+                "{error}"
+            );
+        }
+    }
+    let huge = [0, 1 << 62, usize::MAX];
+    for error in ranks(2, |boot| create(&huge, false, &boot).err().unwrap()) {
+        assert_eq!(error.kind, Kind::OutOfMemory);
+        assert!(error.what.contains(&usize::MAX.to_string()));
+    }
+    assert_eq!(held(), (0, 0));
+}
+
+#[test]
+fn a_descriptor_lost_on_one_rank_fails_all_and_leaves_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    for unlucky in 0..3 {
+        let errors = ranks(3, |boot| {
+            let rank = boot.rank();
+            let boot = boot.losing_descriptors(rank == unlucky);
+            create(&[0, PAGE, 2 * PAGE, 3 * PAGE], true, &boot).err().unwrap()
+        });
+        for error in errors {
+            assert_eq!(error.kind, Kind::System);
+            assert!(error.what.contains("lost in transit"), "{error}");
+        }
+        assert_eq!(held(), (0, 0));
+    }
+}
+
+#[test]
+fn pages_are_reserved_when_the_segment_is_made() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let shmem_kib = || -> u64 {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let line = text.lines().find_map(|l| l.strip_prefix("Shmem:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    const PART: usize = 64 << 20;
+    let before = shmem_kib();
+    ranks(2, |boot| {
+        let segment = create(&[0, PART, 2 * PART], true, &boot).unwrap();
+        if boot.rank() == 0 {
+            assert!(
+                shmem_kib() >= before + 100 * 1024,
+                "{before} KiB before, {} KiB now",
+                shmem_kib()
+            );
+        }
+        boot.barrier().unwrap();
+        drop(segment);
+    });
+}
+
+#[test]
+fn memory_files_keep_their_size() {
+    let file = make_file(3 * PAGE as u64).unwrap();
+    assert!(rustix::fs::ftruncate(&file, 0).is_err());
+    assert!(rustix::fs::ftruncate(&file, 9 * PAGE as u64).is_err());
+    let foreign = rustix::fs::memfd_create("wholememory-foreign", MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&foreign, PAGE as u64).unwrap();
+    let request = SegmentRequest {
+        location: Location::Host,
+        starts_bytes: &[0, PAGE],
+        contiguous: true,
+    };
+    let plan = FilePlan::new(&request, PAGE).unwrap();
+    let error = map_and_reserve(&plan, vec![Some(foreign)], 0).err().unwrap();
+    assert_eq!(error.kind, Kind::System);
+    assert!(error.what.contains("no sealed memory"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn every_page_is_reserved_once_and_partitions_do_not_overlap(
+        sizes in prop::collection::vec(0usize..20_000, 1..9),
+        contiguous: bool,
+    ) {
+        let mut starts = vec![0];
+        for size in &sizes {
+            starts.push(starts.last().unwrap() + size);
+        }
+        let request = SegmentRequest { location: Location::Device, starts_bytes: &starts, contiguous };
+        let plan = FilePlan::new(&request, PAGE).unwrap();
+        prop_assert!(plan.file_bytes.is_multiple_of(PAGE));
+        let mut end = 0;
+        for (rank, (offset, size)) in plan.places.iter().enumerate() {
+            prop_assert!(*offset >= end);
+            prop_assert_eq!(*size, sizes[rank]);
+            if contiguous {
+                prop_assert_eq!(*offset, starts[rank]);
+            } else {
+                prop_assert!(offset.is_multiple_of(PAGE));
+            }
+            end = offset + size;
+        }
+        prop_assert!(end <= plan.file_bytes);
+        let mut pages = vec![0; plan.file_bytes / PAGE];
+        for rank in 0..sizes.len() {
+            let (offset, bytes) = plan.reserved(rank);
+            prop_assert!((bytes as usize).is_multiple_of(PAGE));
+            for page in 0..bytes as usize / PAGE {
+                pages[offset as usize / PAGE + page] += 1;
+            }
+        }
+        let most = if contiguous && sizes[0] == 0 { 2 } else { 1 };
+        prop_assert!(pages.iter().all(|n| (1..=most).contains(n)), "{:?}", pages);
+    }
+}

@@ -1,0 +1,97 @@
+//! A meeting place for tests: ranks are threads of this process, meeting over a barrier and a shared table.
+
+use crate::error::{Error, Kind, Result};
+use crate::platform::Bootstrap;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Barrier, Mutex};
+
+struct Place {
+    barrier: Barrier,
+    bytes: Mutex<Vec<Vec<u8>>>,
+    descriptors: Mutex<Vec<Option<OwnedFd>>>,
+}
+
+/// One rank's side of the meeting place.
+pub(crate) struct Threaded {
+    place: Arc<Place>,
+    rank: usize,
+    size: usize,
+    /// The exchange of descriptors fails on this rank, as when one is lost on its way.
+    loses_descriptors: bool,
+}
+
+impl Threaded {
+    pub(crate) fn losing_descriptors(mut self, loses: bool) -> Threaded {
+        self.loses_descriptors = loses;
+        self
+    }
+}
+
+/// Runs `body` as `size` ranks and returns their results in rank order.
+pub(crate) fn ranks<T: Send>(size: usize, body: impl Fn(Threaded) -> T + Sync) -> Vec<T> {
+    let place = Arc::new(Place {
+        barrier: Barrier::new(size),
+        bytes: Mutex::new(vec![Vec::new(); size]),
+        descriptors: Mutex::new((0..size).map(|_| None).collect()),
+    });
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..size)
+            .map(|rank| {
+                let boot = Threaded {
+                    place: place.clone(),
+                    rank,
+                    size,
+                    loses_descriptors: false,
+                };
+                scope.spawn(|| body(boot))
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+impl Bootstrap for Threaded {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.place.bytes.lock().unwrap()[self.rank] = mine.to_vec();
+        self.place.barrier.wait();
+        let all = self.place.bytes.lock().unwrap().clone();
+        self.place.barrier.wait();
+        Ok(all)
+    }
+
+    fn barrier(&self) -> Result<()> {
+        self.place.barrier.wait();
+        Ok(())
+    }
+
+    fn exchange_descriptors(&self, mine: Option<BorrowedFd<'_>>) -> Result<Vec<Option<OwnedFd>>> {
+        self.place.descriptors.lock().unwrap()[self.rank] = mine.map(|fd| fd.try_clone_to_owned().unwrap());
+        self.place.barrier.wait();
+        let all = self
+            .place
+            .descriptors
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|fd| fd.as_ref().map(|fd| fd.try_clone().unwrap()))
+            .collect();
+        self.place.barrier.wait();
+        self.place.descriptors.lock().unwrap()[self.rank] = None;
+        if self.loses_descriptors {
+            return Err(Error::new(Kind::System, "a descriptor was lost in transit"));
+        }
+        Ok(all)
+    }
+
+    fn failure(&self) -> Option<Error> {
+        None
+    }
+}
