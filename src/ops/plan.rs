@@ -346,8 +346,7 @@ fn rows_held(partition: &Partition, matrix: &Matrix) -> Result<u64> {
         "table has storage offset {}, which is before the beginning of its memory",
         matrix.storage_offset
     );
-    let total_bytes = partition.starts_bytes.last().copied().unwrap_or(0);
-    let elements = (total_bytes / matrix.dtype.size_bytes()) as i128;
+    let elements = (partition.total_bytes() / matrix.dtype.size_bytes()) as i128;
     let room = elements - i128::from(matrix.storage_offset) - i128::from(matrix.cols);
     let held = match (room, matrix.stride) {
         (..0, _) => 0,

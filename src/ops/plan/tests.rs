@@ -61,6 +61,8 @@ impl Case {
         let partition = Partition {
             granule_bytes: 1,
             starts_bytes: self.starts_bytes.clone().into(),
+            stride_bytes: 1,
+            same_chunk: false,
         };
         let holder = match self.memory_type {
             None => Holder::Pointer(Address(self.table_pointer)),

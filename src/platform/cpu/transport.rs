@@ -211,3 +211,111 @@ impl Transport for LocalTransport {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::platform::cpu::segments::MemfdSegments;
+    use crate::platform::cpu::segments::threaded::{Threaded, ranks};
+
+    /// The byte at `i` of what `from` sends to `to` in call `call`.
+    fn byte(call: usize, from: usize, to: usize, i: usize) -> u8 {
+        (call * 101 + from * 31 + to * 7 + i * 13 + i / 251) as u8
+    }
+
+    fn exchange(boot: &Threaded, transport: &LocalTransport, call: usize, sizes: &[Vec<usize>]) {
+        let me = boot.rank();
+        let all = 0..boot.size();
+        let receive_bytes: Vec<usize> = all.clone().map(|from| sizes[from][me]).collect();
+        let send: Vec<u8> = all
+            .clone()
+            .flat_map(|to| (0..sizes[me][to]).map(move |i| byte(call, me, to, i)))
+            .collect();
+        let want: Vec<u8> = all
+            .flat_map(|from| (0..sizes[from][me]).map(move |i| byte(call, from, me, i)))
+            .collect();
+        let mut got = vec![0xEEu8; want.len() + 8];
+        let receive = Address(got.as_mut_ptr() as usize);
+        transport
+            .all_to_all_v(
+                boot,
+                Address(send.as_ptr() as usize),
+                &sizes[me],
+                receive,
+                &receive_bytes,
+                Stream(0),
+            )
+            .unwrap();
+        assert_eq!(got[..want.len()], want);
+        assert_eq!(got[want.len()..], [0xEE; 8]);
+    }
+
+    #[test]
+    fn bytes_arrive_whatever_the_sizes() {
+        for size in [1, 2, 3, 5] {
+            ranks(size, |boot| {
+                let transport = LocalTransport::with_parts(4096, &MemfdSegments, &boot).unwrap();
+                for call in 0..12 {
+                    // From nothing at all over single bytes to many rounds, uneven between the ranks.
+                    let sizes: Vec<Vec<usize>> = (0..size)
+                        .map(|from| {
+                            (0..size)
+                                .map(|to| (from * 5 + to * 3 + call) % 7 * call * 331)
+                                .collect()
+                        })
+                        .collect();
+                    exchange(&boot, &transport, call, &sizes);
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn nothing_to_move_needs_no_addresses() {
+        ranks(3, |boot| {
+            let transport = LocalTransport::create(&MemfdSegments, &boot).unwrap();
+            for _ in 0..3 {
+                transport
+                    .all_to_all_v(&boot, Address::NULL, &[0; 3], Address::NULL, &[0; 3], Stream(0))
+                    .unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn counts_that_do_not_fit_fail_on_every_rank() {
+        let errors = ranks(3, |boot| {
+            let transport = LocalTransport::create(&MemfdSegments, &boot).unwrap();
+            let receive_bytes = if boot.rank() == 2 { [0, 5, 0] } else { [0; 3] };
+            transport
+                .all_to_all_v(
+                    &boot,
+                    Address::NULL,
+                    &[0; 3],
+                    Address::NULL,
+                    &receive_bytes,
+                    Stream(0),
+                )
+                .unwrap_err()
+        });
+        for error in errors {
+            assert_eq!(error.kind, Kind::Logic);
+            assert_eq!(error.what, "rank 1 sends 0 bytes to rank 2, which awaits 5");
+        }
+    }
+
+    #[test]
+    fn a_rank_that_fails_fails_every_creation() {
+        let errors = ranks(3, |boot| {
+            let boot = {
+                let loses = boot.rank() == 1;
+                boot.losing_descriptors(loses)
+            };
+            LocalTransport::create(&MemfdSegments, &boot).err()
+        });
+        for error in errors {
+            assert_eq!(error.unwrap().kind, Kind::System);
+        }
+    }
+}
