@@ -1,5 +1,7 @@
 //! WHAT IS DONE: each operation is a plan (pure, printable) and a run.
 
+mod operand;
+mod plan;
 pub mod random;
 
 use crate::error::{Result, fail};

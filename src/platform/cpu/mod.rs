@@ -1,6 +1,8 @@
 //! The CPU platform: shared memory between the processes and threads of one host, loops on a thread pool.
 
+pub mod fill;
 pub mod segments;
+mod transport;
 
 use super::{Bootstrap, Kernels, Platform, Segments, Stream, Transport};
 use crate::error::{Result, fail};
@@ -22,11 +24,11 @@ impl Platform for CpuPlatform {
         self
     }
 
-    fn local_transport(&self, _boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
-        fail!(
-            NotImplemented,
-            "moving bytes between ranks is not in this version"
-        )
+    fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
+        Ok(Box::new(transport::LocalTransport::create(
+            self.segments(),
+            boot,
+        )?))
     }
 
     fn can_reach(&self, address: Address) -> bool {
