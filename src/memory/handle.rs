@@ -113,7 +113,8 @@ impl Memory {
         broken
     }
 
-    fn number(&self) -> u64 {
+    /// The same on all ranks, and never used twice.
+    pub(super) fn number(&self) -> u64 {
         self.id.get().copied().unwrap_or(u64::MAX)
     }
 

@@ -1,5 +1,6 @@
 //! The CPU platform: shared memory between the processes and threads of one host, loops on a thread pool.
 
+pub mod bytes;
 pub mod fill;
 pub mod segments;
 mod transport;
