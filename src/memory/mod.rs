@@ -11,3 +11,6 @@ pub use handle::{GlobalReference, Memory};
 pub use mapping::MappedBases;
 pub use partition::{Partition, equal_entry_partition_plan};
 pub use plan::{MallocRequest, Route};
+
+#[cfg(test)]
+mod tests;

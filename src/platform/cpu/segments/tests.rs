@@ -1,13 +1,9 @@
-use super::threaded::{Threaded, ranks};
+use super::threaded::{Threaded, alone, ranks};
 use super::*;
 use crate::kinds::Location;
 use proptest::prelude::*;
-use std::sync::Mutex;
 
 const PAGE: usize = 4096;
-
-/// Tests that count mappings or descriptors of the process run one at a time.
-static ALONE: Mutex<()> = Mutex::new(());
 
 fn create(starts: &[usize], contiguous: bool, boot: &Threaded) -> Result<Box<dyn Segment>> {
     let request = SegmentRequest {
@@ -42,7 +38,7 @@ fn held() -> (usize, usize) {
 
 #[test]
 fn every_rank_sees_what_the_others_write() {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    alone!(every_rank_sees_what_the_others_write);
     let starts = [0, 5000, 5000, 12001, 12288];
     for contiguous in [true, false] {
         let offsets = ranks(4, |boot| {
@@ -79,7 +75,7 @@ fn every_rank_sees_what_the_others_write() {
 
 #[test]
 fn nothing_at_all_is_a_segment_too() {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    alone!(nothing_at_all_is_a_segment_too);
     ranks(3, |boot| {
         let flat = create(&[0, 0, 0, 0], true, &boot).unwrap();
         assert!(!flat.flat().unwrap().is_null());
@@ -96,7 +92,7 @@ fn nothing_at_all_is_a_segment_too() {
 
 #[test]
 fn what_no_host_holds_is_out_of_memory_on_all_ranks() {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    alone!(what_no_host_holds_is_out_of_memory_on_all_ranks);
     let available = Budget::read().available_bytes.unwrap() as usize;
     // Each part alone would fit; together they do not.
     let part = available / 3;
@@ -121,7 +117,7 @@ fn what_no_host_holds_is_out_of_memory_on_all_ranks() {
 
 #[test]
 fn a_descriptor_lost_on_one_rank_fails_all_and_leaves_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    alone!(a_descriptor_lost_on_one_rank_fails_all_and_leaves_nothing);
     for unlucky in 0..3 {
         let errors = ranks(3, |boot| {
             let rank = boot.rank();
@@ -138,7 +134,7 @@ fn a_descriptor_lost_on_one_rank_fails_all_and_leaves_nothing() {
 
 #[test]
 fn pages_are_reserved_when_the_segment_is_made() {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    alone!(pages_are_reserved_when_the_segment_is_made);
     let shmem_kib = || -> u64 {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap();
         let line = text.lines().find_map(|l| l.strip_prefix("Shmem:")).unwrap();

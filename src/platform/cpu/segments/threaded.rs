@@ -1,4 +1,4 @@
-//! A meeting place for tests: ranks are threads of this process, meeting over a barrier and a shared table.
+//! For tests: a meeting place whose ranks are threads of this process, and processes of a test's own.
 
 use crate::error::{Error, Kind, Result};
 use crate::platform::Bootstrap;
@@ -95,3 +95,38 @@ impl Bootstrap for Threaded {
         None
     }
 }
+
+/// True in a process that runs the named test alone (module path and name); else starts one, with `variables` set on top,
+/// and returns false once it passed. For tests that count what their process holds, or that set its environment.
+pub(crate) fn in_own_process(test: &str, variables: &[(&str, &str)]) -> bool {
+    const ALONE: &str = "WHOLEMEMORY_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let name = test.split_once("::").unwrap().1;
+    let done = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env(ALONE, "1")
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    let complained = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}\n{complained}");
+    assert!(said.contains("1 passed"), "{said}");
+    false
+}
+
+/// [`in_own_process`] with the name of the enclosing test.
+macro_rules! alone {
+    ($name:ident) => {
+        if !crate::platform::cpu::segments::threaded::in_own_process(
+            concat!(module_path!(), "::", stringify!($name)),
+            &[],
+        ) {
+            return;
+        }
+    };
+}
+
+pub(crate) use alone;
