@@ -1,5 +1,8 @@
 //! WHAT IS DONE: each operation is a plan (pure, printable) and a run.
 
+mod announce;
+mod exchange;
+mod leg;
 mod operand;
 mod plan;
 pub mod random;
