@@ -1,36 +1,14 @@
 //! Handles: one logical range of bytes over the ranks of a communicator.
 
+use super::mapping::{MappedBases, Mapping};
 use super::partition::Partition;
-use crate::comm::Communicator;
-use crate::error::{Result, fail};
+use super::plan::{MallocRequest, Plan, Route};
+use crate::comm::{Communicator, Dependent, Hierarchy, Session};
+use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::{Backend, Location, MemoryType};
+use crate::platform::{Bootstrap, SegmentRequest, Term, agree};
 use crate::span::{Address, Span};
-use std::sync::Arc;
-
-/// The arguments of `wholememory_malloc` as the caller gave them (enumerators raw, checked inside so that a rank with bad
-/// arguments still takes part).
-#[derive(Clone, Debug)]
-pub struct MallocRequest {
-    pub total_bytes: usize,
-    pub memory_type: u32,
-    pub location: u32,
-    pub granule_bytes: usize,
-    /// Granules per rank; `None` is the default plan.
-    pub rank_granules: Option<Vec<usize>>,
-}
-
-/// How gather and scatter reach the rows of a handle; chosen at malloc.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// Kernels read the other ranks' memory; nobody waits.
-    Mapped,
-    /// Mutually mapped ranks of a DISTRIBUTED or HIERARCHY handle: meet, mapped kernel, meet.
-    Direct,
-    /// Bucket by owner, ids out, rows back.
-    Exchange,
-    /// Exchange inside the node, dedup, exchange across nodes.
-    Hierarchy,
-}
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What `wholememory_gref_t` carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -42,81 +20,270 @@ pub struct GlobalReference {
     pub same_chunk: bool,
 }
 
-pub struct Memory {}
+/// A handle. It is live from malloc until free (or the end of its communicator); dead ones still answer what they were.
+pub struct Memory {
+    comm: Arc<Communicator>,
+    memory_type: MemoryType,
+    location: Location,
+    route: Route,
+    partition: Partition,
+    hierarchy: Option<Hierarchy>,
+    /// Its number among the communicator's dependents, the same on all ranks.
+    id: OnceLock<u64>,
+    /// `None` once dead.
+    mapping: Mutex<Option<Arc<Mapping>>>,
+}
 
-#[allow(unused_variables)]
 impl Memory {
-    /// Collective. `prior` carries a failure of the caller's own checks (it still takes part). Core.md 4.1.
+    /// Collective. A failed `request` carries a failure of the caller's own checks (the rank still takes part). Core.md 4.1.
+    /// # Errors
+    /// INVALID_VALUE for bad or differing arguments, NOT_SUPPORTED exactly where `Communicator::supports` says so,
+    /// OUT_OF_MEMORY, SYSTEM_ERROR, COMMUNICATION_ERROR; the same on all ranks, and nothing remains.
     pub fn malloc(comm: &Arc<Communicator>, request: Result<MallocRequest>) -> Result<Arc<Memory>> {
-        fail!(NotImplemented, "not in this version")
+        let session = comm.enter("wholememory_malloc")?;
+        let terms = request.as_ref().map_or_else(|_| Vec::new(), MallocRequest::terms);
+        let plan = request.and_then(|r| Plan::supported(&r, comm));
+        let plan = agree(&session, &terms, plan)?;
+        let contiguous = plan.contiguous();
+        let Plan {
+            memory_type,
+            location,
+            partition,
+        } = plan;
+        let route = Route::choose(
+            memory_type,
+            comm.route_choice(),
+            comm.is_single_host(),
+            comm.is_intranode(),
+        );
+        let hierarchy = match memory_type {
+            MemoryType::Hierarchy => Some(comm.hierarchy(&session)?),
+            _ => None,
+        };
+        make_transports(&session, route, hierarchy.as_ref())?;
+        let asked = SegmentRequest {
+            location,
+            starts_bytes: &partition.starts_bytes,
+            contiguous,
+        };
+        let segment = comm.platform().segments().create(&asked, &session)?;
+        let mapping = Mapping::new(segment, &partition, route, comm.rank());
+        let memory = Arc::new(Memory {
+            comm: comm.clone(),
+            memory_type,
+            location,
+            route,
+            partition,
+            hierarchy,
+            id: OnceLock::new(),
+            mapping: Mutex::new(Some(Arc::new(mapping))),
+        });
+        let id = comm.adopt(&session, memory.clone());
+        let _ = memory.id.set(id);
+        Ok(memory)
     }
 
-    /// Collective. Core.md 4.6. Dead handles of a live communicator take part and give INVALID_INPUT.
+    /// Collective. Core.md 4.6. Operations of other threads that already run on the memory keep it mapped until they end.
+    /// # Errors
+    /// INVALID_INPUT for a dead handle (while its communicator lives, the rank still takes part), INVALID_VALUE if ranks
+    /// free different handles; then nothing is freed. COMMUNICATION_ERROR on a broken communicator: the local side is
+    /// released and the handle is dead.
     pub fn free(self: &Arc<Self>) -> Result<()> {
-        fail!(NotImplemented, "not in this version")
+        let session = match self.comm.enter("wholememory_free") {
+            Ok(session) => session,
+            Err(error) => return Err(self.abandon(error)),
+        };
+        let mine = if self.is_live() { Ok(()) } else { Err(self.dead()) };
+        if let Err(error) = agree(&session, &[Term::new("the handle", self.number())], mine) {
+            let broken = session.failure().is_some();
+            drop(session);
+            return Err(if broken { self.abandon(error) } else { error });
+        }
+        self.comm.disown(self.number());
+        self.release(Some(&session))
+    }
+
+    /// Releases the local side of a handle whose communicator is broken; the error the caller gets.
+    fn abandon(&self, broken: Error) -> Error {
+        if !self.is_live() {
+            return self.dead();
+        }
+        self.comm.disown(self.number());
+        let _ = self.release(None);
+        broken
+    }
+
+    fn number(&self) -> u64 {
+        self.id.get().copied().unwrap_or(u64::MAX)
+    }
+
+    fn dead(&self) -> Error {
+        Error::new(
+            Kind::InvalidInput,
+            format!(
+                "this {} {} handle of {} bytes is dead: it was freed, alone or with its communicator",
+                self.memory_type,
+                self.location,
+                self.total_bytes()
+            ),
+        )
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Mapping>>> {
+        self.mapping.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mapping(&self) -> Result<Arc<Mapping>> {
+        self.slot().clone().ok_or_else(|| self.dead())
     }
 
     /// False once freed (or gone with its communicator).
     pub fn is_live(&self) -> bool {
-        unimplemented!()
+        self.slot().is_some()
     }
 
     pub fn communicator(&self) -> &Arc<Communicator> {
-        unimplemented!()
+        &self.comm
     }
 
     /// NOT_SUPPORTED for types other than HIERARCHY.
-    pub fn hierarchy(&self) -> Result<crate::comm::Hierarchy> {
-        unimplemented!()
+    pub fn hierarchy(&self) -> Result<Hierarchy> {
+        match &self.hierarchy {
+            Some(pair) => Ok(pair.clone()),
+            None => fail!(
+                NotSupported,
+                "a {} handle has no local and cross communicators, only HIERARCHY has",
+                self.memory_type
+            ),
+        }
     }
 
     pub fn memory_type(&self) -> MemoryType {
-        unimplemented!()
+        self.memory_type
     }
 
     pub fn location(&self) -> Location {
-        unimplemented!()
+        self.location
     }
 
+    /// NCCL for every handle of this build.
     pub fn backend(&self) -> Backend {
-        unimplemented!()
+        Backend::Nccl
     }
 
     pub fn route(&self) -> Route {
-        unimplemented!()
+        self.route
     }
 
     pub fn total_bytes(&self) -> usize {
-        unimplemented!()
+        self.partition.total_bytes()
     }
 
     pub fn partition(&self) -> &Partition {
-        unimplemented!()
+        &self.partition
+    }
+
+    fn span(&self, rank: usize) -> Result<Span> {
+        Ok(Span {
+            address: self.mapping()?.address_of_rank(rank),
+            size_bytes: self.partition.size_bytes(rank),
+            offset_bytes: self.partition.offset_bytes(rank),
+        })
     }
 
     /// The own partition. INVALID_INPUT if the handle is dead.
     pub fn local(&self) -> Result<Span> {
-        unimplemented!()
+        self.span(self.comm.rank())
     }
 
     /// The partition of `rank` as C callers may see it: INVALID_INPUT for ranks outside the world and for DISTRIBUTED and HIERARCHY.
     pub fn of_rank(&self, rank: i32) -> Result<Span> {
-        unimplemented!()
+        let world_ranks = self.partition.world_ranks();
+        let inside = usize::try_from(rank).ok().filter(|r| *r < world_ranks);
+        let Some(peer) = inside else {
+            fail!(
+                InvalidInput,
+                "rank is {rank}, the handle has ranks 0 to {}",
+                world_ranks - 1
+            );
+        };
+        ensure!(
+            matches!(self.memory_type, MemoryType::Continuous | MemoryType::Chunked),
+            InvalidInput,
+            "the memory of single ranks of a {} handle cannot be reached",
+            self.memory_type
+        );
+        self.span(peer)
     }
 
     /// CONTINUOUS, CHUNKED HOST: the base; else INVALID_INPUT.
     pub fn global_pointer(&self) -> Result<Address> {
-        unimplemented!()
+        match self.mapping()?.flat() {
+            Some(base) => Ok(base),
+            None => fail!(
+                InvalidInput,
+                "a {} {} handle has no global pointer, CONTINUOUS and CHUNKED HOST have",
+                self.memory_type,
+                self.location
+            ),
+        }
     }
 
     /// Core.md section 5; the struct is filled also where the pointer is NULL (then ffi returns INVALID_INPUT).
     pub fn global_reference(&self) -> Result<GlobalReference> {
-        unimplemented!()
+        let mapping = self.mapping()?;
+        let plain = GlobalReference {
+            pointer: mapping.flat().unwrap_or(Address::NULL),
+            world_size: self.partition.world_ranks() as i32,
+            ..GlobalReference::default()
+        };
+        if mapping.flat().is_some() || self.memory_type != MemoryType::Chunked {
+            return Ok(plain);
+        }
+        let (pointer, rank_memory_offsets) = mapping.chunk_arrays();
+        Ok(GlobalReference {
+            pointer,
+            rank_memory_offsets,
+            stride_bytes: self.partition.stride_bytes,
+            same_chunk: self.partition.same_chunk,
+            ..plain
+        })
     }
 
     /// For the library's own kernels: the base of every rank's partition as mapped here (also of DISTRIBUTED and HIERARCHY
     /// handles where the ranks map each other), NULL where it is not. INVALID_INPUT if the handle is dead.
-    pub fn mapped_bases(&self) -> Result<&[Address]> {
-        unimplemented!()
+    pub fn mapped_bases(&self) -> Result<MappedBases> {
+        Ok(MappedBases(self.mapping()?))
+    }
+}
+
+/// Makes what the exchanging routes need, one agreed step after the other.
+fn make_transports(session: &Session<'_>, route: Route, hierarchy: Option<&Hierarchy>) -> Result<()> {
+    let comm = session.communicator();
+    if route == Route::Exchange {
+        agree(session, &[], comm.transport(session).map(drop))?;
+    }
+    if let (Route::Hierarchy, Some(pair)) = (route, hierarchy) {
+        for part in [&pair.local, &pair.cross] {
+            let made = part
+                .enter("wholememory_malloc")
+                .and_then(|inner| part.transport(&inner).map(drop));
+            agree(session, &[], made)?;
+        }
+    }
+    Ok(())
+}
+
+impl Dependent for Memory {
+    fn release(&self, session: Option<&Session<'_>>) -> Result<()> {
+        let taken = self.slot().take();
+        match taken {
+            Some(mapping) => mapping.give_back(session.map(|s| s as &dyn Bootstrap)),
+            None => Ok(()),
+        }
+    }
+
+    fn is_distributed(&self) -> bool {
+        self.memory_type == MemoryType::Distributed
     }
 }

@@ -1,0 +1,91 @@
+//! The mapped memory of a live handle, and the leases that keep it mapped while an operation runs on it.
+
+use super::partition::Partition;
+use super::plan::Route;
+use crate::error::Result;
+use crate::platform::{Bootstrap, Segment};
+use crate::span::Address;
+use std::ops::Deref;
+use std::sync::Arc;
+
+pub(super) struct Mapping {
+    segment: Box<dyn Segment>,
+    /// Where kernels of this rank may read the partition of each rank; NULL where the route does not.
+    bases: Box<[Address]>,
+    chunks: Chunks,
+}
+
+/// The arrays behind the global reference of a CHUNKED DEVICE handle.
+struct Chunks {
+    pointers: Box<[usize]>,
+    offsets_bytes: Box<[usize]>,
+}
+
+impl Mapping {
+    pub(super) fn new(
+        segment: Box<dyn Segment>,
+        partition: &Partition,
+        route: Route,
+        rank: usize,
+    ) -> Mapping {
+        let shared = matches!(route, Route::Mapped | Route::Direct);
+        let address = |peer: usize| segment.address_of_rank(peer);
+        let bases = (0..partition.world_ranks())
+            .map(|peer| {
+                if shared || peer == rank {
+                    address(peer)
+                } else {
+                    Address::NULL
+                }
+            })
+            .collect();
+        let chunks = Chunks {
+            pointers: (0..partition.world_ranks()).map(|peer| address(peer).0).collect(),
+            offsets_bytes: partition.starts_bytes.clone(),
+        };
+        Mapping {
+            segment,
+            bases,
+            chunks,
+        }
+    }
+
+    pub(super) fn address_of_rank(&self, rank: usize) -> Address {
+        self.segment.address_of_rank(rank)
+    }
+
+    pub(super) fn flat(&self) -> Option<Address> {
+        self.segment.flat()
+    }
+
+    /// The chunk pointers (one a rank) and byte offsets (world size + 1), valid as long as the handle.
+    pub(super) fn chunk_arrays(&self) -> (Address, Address) {
+        let at = |array: &[usize]| Address(array.as_ptr() as usize);
+        (at(&self.chunks.pointers), at(&self.chunks.offsets_bytes))
+    }
+
+    /// Gives the memory back: at once, or with the last lease on it. Ranks release together (with `boot`) only if no rank
+    /// has a lease left; nobody waits for a lease, since its holder may be waiting for this very communicator.
+    pub(super) fn give_back(self: Arc<Mapping>, boot: Option<&dyn Bootstrap>) -> Result<()> {
+        let mine = Arc::into_inner(self);
+        let Some(boot) = boot else {
+            return mine.map_or(Ok(()), |m| m.segment.release(None));
+        };
+        let unused = boot.all_gather(&[u8::from(mine.is_some())])?;
+        let together = unused.iter().all(|flag| flag.as_slice() == [1]);
+        mine.map_or(Ok(()), |m| m.segment.release(together.then_some(boot)))
+    }
+}
+
+/// The bases of every rank's partition as kernels of this rank see them (NULL where the route does not map them). The
+/// memory stays mapped while this value lives, even if the handle is freed meanwhile.
+#[derive(Clone)]
+pub struct MappedBases(pub(super) Arc<Mapping>);
+
+impl Deref for MappedBases {
+    type Target = [Address];
+
+    fn deref(&self) -> &[Address] {
+        &self.0.bases
+    }
+}
