@@ -1,7 +1,7 @@
 //! What every rank tells all others before rows move through a transport: the shape of its request and how many rows it
 //! wants from, or has for, whom.
 
-use super::leg::{Arena, Field, bytes_of, decode_words, encode_words, no_room};
+use super::leg::{Arena, Field, bytes_of, decode_words, encode_words};
 use super::plan::{Placement, Plan};
 use crate::error::{Error, Kind, Result, ensure};
 use crate::kinds::DType;
@@ -194,8 +194,6 @@ impl<'a> Sorted<'a> {
 struct Announcement {
     /// The rank can serve its partition.
     serves: bool,
-    /// The rank had no scratch to sort its request.
-    starved: bool,
     identity: u64,
     shape: Option<Shape>,
     /// Rows per bucket; empty without a shape.
@@ -203,14 +201,13 @@ struct Announcement {
 }
 
 const SERVES: u64 = 1;
-const STARVED: u64 = 2;
-const MOVES: u64 = 4;
+const MOVES: u64 = 2;
 
 impl Announcement {
     fn encode(&self) -> Vec<u8> {
         let flag = |set: bool, bit: u64| if set { bit } else { 0 };
         let mut words = vec![
-            flag(self.serves, SERVES) | flag(self.starved, STARVED) | flag(self.shape.is_some(), MOVES),
+            flag(self.serves, SERVES) | flag(self.shape.is_some(), MOVES),
             self.identity,
         ];
         if let Some(shape) = &self.shape {
@@ -247,11 +244,14 @@ impl Announcement {
         };
         (shape.is_none() || counts.len() == buckets).then_some(Announcement {
             serves: flags & SERVES != 0,
-            starved: flags & STARVED != 0,
             identity,
             shape,
             counts,
         })
+    }
+
+    fn wants_rows(&self) -> bool {
+        self.counts.iter().any(|count| *count > 0)
     }
 }
 
@@ -280,56 +280,83 @@ impl Pass<'_> {
     }
 }
 
-/// Sorts the own request, tells the others, and runs `pass` for every shape that any rank asks for, in the same order on
-/// all ranks. A rank without a plan takes part with no rows. Collective over the world of `field`.
-/// # Errors
-/// OUT_OF_MEMORY on all ranks if one could not sort its request; LOGIC_ERROR on all ranks if they passed different handles,
-/// or one that a rank has freed; failures of the own kernels alone on the own rank; whatever `pass` returns.
-pub fn run_passes(
+/// Every rank's announcement, or the refusal of the lowest rank that cannot take part: it stands in the place of the
+/// announcement, with a leading byte of 1.
+fn announce(
     field: &Field<'_>,
-    served: &Served<'_>,
-    sorting: &Sorting<'_>,
-    plan: Option<&Plan>,
-    pass: &mut dyn FnMut(&Pass<'_>) -> Result<()>,
-) -> Result<()> {
-    let sorted = match plan {
-        Some(plan) => Sorted::new(field, plan, sorting),
-        None => Ok(None),
+    buckets: usize,
+    mine: std::result::Result<Announcement, &Error>,
+) -> Result<Vec<Announcement>> {
+    let message = match &mine {
+        Ok(announcement) => [vec![0], announcement.encode()].concat(),
+        Err(refusal) => [
+            vec![1, refusal.kind.code() as u8],
+            refusal.what.as_bytes().to_vec(),
+        ]
+        .concat(),
     };
-    let (sorted, mut failure) = match sorted {
-        Ok(sorted) => (sorted, None),
-        Err(error) => (None, Some(error)),
-    };
-    let starved = matches!(&failure, Some(error) if error.kind == Kind::OutOfMemory);
-    let mine = Announcement {
-        serves: served.own.is_some(),
-        starved,
-        identity: served.identity,
-        shape: sorted.as_ref().map(|s| s.shape),
-        counts: sorted.as_ref().map_or_else(Vec::new, |s| s.counts.clone()),
-    };
-    let announcements = field
-        .world
-        .all_gather(&mine.encode())?
+    let messages = field.world.all_gather(&message)?;
+    for (rank, message) in messages.iter().enumerate() {
+        if let [1, code, what @ ..] = &message[..] {
+            return Err(match mine {
+                Err(own) => own.clone(),
+                Ok(_) => Error::new(
+                    Kind::from_code(u32::from(*code)),
+                    format!("rank {rank}: {}", String::from_utf8_lossy(what)),
+                ),
+            });
+        }
+    }
+    messages
         .iter()
         .enumerate()
-        .map(|(rank, bytes)| {
-            Announcement::decode(bytes, sorting.buckets).ok_or_else(|| {
+        .map(|(rank, message)| {
+            let announcement = message.get(1..).and_then(|m| Announcement::decode(m, buckets));
+            announcement.ok_or_else(|| {
                 let what = format!("rank {rank} announced its request in an unreadable message");
                 Error::new(Kind::Communication, what)
             })
         })
-        .collect::<Result<Vec<_>>>()?;
-    if let Some(rank) = announcements.iter().position(|a| a.starved) {
-        return Err(failure.filter(|_| starved).unwrap_or_else(|| no_room(rank)));
-    }
+        .collect()
+}
+
+/// Sorts the own request, tells the others, and runs `pass` for every shape that any rank asks for, in the same order on
+/// all ranks. A rank without a plan takes part with no rows; one that is not `ready` for rows of others fails the call for
+/// all. Collective over the world of `field`.
+/// # Errors
+/// On all ranks: what `ready` says, OUT_OF_MEMORY if one could not sort its request, LOGIC_ERROR if they passed different
+/// handles or one that a rank has freed. On the own rank alone: failures of its kernels. And whatever `pass` returns.
+pub fn run_passes(
+    field: &Field<'_>,
+    served: &Served<'_>,
+    sorting: &Sorting<'_>,
+    ready: Result<()>,
+    plan: Option<&Plan>,
+    pass: &mut dyn FnMut(&Pass<'_>) -> Result<()>,
+) -> Result<()> {
+    let sorted = ready.map(|()| plan.map(|plan| Sorted::new(field, plan, sorting)).transpose());
+    let (sorted, mut failure, refusal) = match sorted {
+        Ok(Ok(sorted)) => (sorted.flatten(), None, None),
+        Ok(Err(error)) if error.kind == Kind::OutOfMemory => (None, None, Some(error)),
+        Ok(Err(error)) => (None, Some(error), None),
+        Err(error) => (None, None, Some(error)),
+    };
+    let mine = match &refusal {
+        Some(error) => Err(error),
+        None => Ok(Announcement {
+            serves: served.own.is_some(),
+            identity: served.identity,
+            shape: sorted.as_ref().map(|s| s.shape),
+            counts: sorted.as_ref().map_or_else(Vec::new, |s| s.counts.clone()),
+        }),
+    };
+    let announcements = announce(field, sorting.buckets, mine)?;
     check_handles(&announcements)?;
     for (rank, announcement) in announcements.iter().enumerate() {
         let Some(shape) = announcement.shape else { continue };
-        let seen = announcements[..rank].iter().any(|a| a.shape == Some(shape));
-        let moves = announcements
-            .iter()
-            .any(|a| a.shape == Some(shape) && a.counts.iter().any(|count| *count > 0));
+        let same = |a: &&Announcement| a.shape == Some(shape);
+        let seen = announcements[..rank].iter().any(|a| same(&a));
+        let moves = announcements.iter().filter(same).any(|a| a.wants_rows());
         if !seen && moves {
             let passed = pass(&Pass {
                 shape,
@@ -382,7 +409,6 @@ mod tests {
         };
         let full = Announcement {
             serves: true,
-            starved: false,
             identity: 7,
             shape: Some(shape),
             counts: vec![0, u64::MAX, 3],
@@ -390,21 +416,19 @@ mod tests {
         assert_eq!(Announcement::decode(&full.encode(), 3), Some(full.clone()));
         assert_eq!(Announcement::decode(&full.encode(), 4), None);
         assert_eq!(Announcement::decode(&full.encode()[..15], 3), None);
-        let starved = Announcement {
+        let idle = Announcement {
             serves: false,
-            starved: true,
             identity: u64::MAX,
             shape: None,
             counts: vec![],
         };
-        assert_eq!(Announcement::decode(&starved.encode(), 3), Some(starved.clone()));
+        assert_eq!(Announcement::decode(&idle.encode(), 3), Some(idle.clone()));
     }
 
     #[test]
     fn handles_must_be_alive_and_the_same_only_where_rows_move() {
         let one = |serves, identity, counts: &[u64]| Announcement {
             serves,
-            starved: false,
             identity,
             shape: None,
             counts: counts.to_vec(),

@@ -22,7 +22,7 @@ pub fn run(
         bucket_of_owner: &by_owner,
         buckets: ranks,
     };
-    run_passes(field, served, &sorting, plan, &mut |pass| {
+    run_passes(field, served, &sorting, Ok(()), plan, &mut |pass| {
         let me = circle.boot.rank();
         let leg = Leg {
             circle,

@@ -3,7 +3,7 @@
 use super::{Buffers, Scratch};
 use crate::error::{Error, Kind, Result};
 use crate::kinds::{AllocationType, DType};
-use crate::platform::{Bootstrap, Indices, Launch, Platform, Rows, Table, Transport};
+use crate::platform::{Bootstrap, Indices, Launch, Platform, Rows, Table, Transport, agree};
 use crate::span::Address;
 
 /// What an exchange works with.
@@ -70,14 +70,9 @@ impl<'a> Field<'a> {
 
     /// Whether every rank has the room it needs; if not, all fail alike and nothing has been sent. Collective.
     /// # Errors
-    /// OUT_OF_MEMORY naming the lowest rank without room; the own error on a rank that has none.
+    /// That of the lowest rank that failed, OUT_OF_MEMORY where the caller gave no scratch.
     pub fn agree_room<T>(&self, mine: Result<T>) -> Result<T> {
-        let verdicts = self.world.all_gather(&[u8::from(mine.is_err())])?;
-        let mine = mine?;
-        match verdicts.iter().position(|verdict| verdict[..] != [0]) {
-            Some(rank) => Err(no_room(rank)),
-            None => Ok(mine),
-        }
+        agree(self.world, &[], mine)
     }
 
     /// [`Kernels::gather`](crate::platform::Kernels::gather), which is not launched for no ids.
@@ -105,12 +100,6 @@ impl<'a> Field<'a> {
             sms: None,
         }
     }
-}
-
-/// What the ranks with room are told.
-pub fn no_room(rank: usize) -> Error {
-    let what = format!("rank {rank} has no scratch memory for the exchange; nothing was moved");
-    Error::new(Kind::OutOfMemory, what)
 }
 
 /// Things that go from every rank of a circle to every other, counted; the answers go back the same way.
