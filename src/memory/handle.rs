@@ -113,8 +113,8 @@ impl Memory {
         broken
     }
 
-    /// The same on all ranks, and never used twice.
-    pub(super) fn number(&self) -> u64 {
+    /// Its number among the objects of its communicator: equal on all ranks for the same handle, for no other.
+    pub fn number(&self) -> u64 {
         self.id.get().copied().unwrap_or(u64::MAX)
     }
 

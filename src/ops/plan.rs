@@ -27,7 +27,7 @@ impl Operation {
         }
     }
 
-    fn rows_name(self) -> &'static str {
+    pub fn rows_name(self) -> &'static str {
         match self {
             Operation::Gather => "output",
             Operation::Scatter => "input",

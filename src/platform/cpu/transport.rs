@@ -98,9 +98,9 @@ impl Matrix {
                 Ok(counts)
             })
             .collect::<Result<Vec<_>>>()?;
-        for from in 0..ranks {
-            for to in 0..ranks {
-                let (sent, awaited) = (sides[from][to], sides[to][ranks + from]);
+        for (from, sender) in sides.iter().enumerate() {
+            for (to, receiver) in sides.iter().enumerate() {
+                let (sent, awaited) = (sender[to], receiver[ranks + from]);
                 ensure!(
                     sent == awaited,
                     Logic,

@@ -1,0 +1,229 @@
+//! From a checked call to moved rows: what gather and scatter share. Every rank of a collective route takes part, whatever
+//! its own checks said (a rank whose checks fail moves nothing and alone returns its error).
+
+use super::announce::Served;
+use super::hierarchy::{Circles, Nodes};
+use super::leg::{Circle, Field};
+use super::operand::Data;
+use super::plan::{Holder, Operation, Plan, Request, plan};
+use super::{Buffers, exchange, hierarchy};
+use crate::comm::{Communicator, Session};
+use crate::error::Result;
+use crate::kinds::{Location, MemoryType};
+use crate::log::say_rank;
+use crate::memory::{MappedBases, Memory, Route};
+use crate::platform::{self, Bootstrap, Launch, Platform, Stream, Transport};
+use crate::span::Address;
+use crate::tensor::{Operand, Storage};
+use std::sync::Arc;
+
+/// The arguments of one call; `rows` is the output of a gather, the input of a scatter.
+pub struct Call<'a> {
+    pub operation: Operation,
+    pub table: &'a Operand,
+    pub indices: &'a Operand,
+    pub rows: &'a Operand,
+    pub buffers: &'a dyn Buffers,
+    pub stream: Stream,
+    pub sms: i32,
+}
+
+impl Call<'_> {
+    pub fn run(&self) -> Result<()> {
+        let _leases = (lease(self.indices), lease(self.rows));
+        match &self.table.storage {
+            Storage::Pointer(address) => {
+                let platform = platform::current()?;
+                match self.plan(platform, Holder::Pointer(*address))? {
+                    Some(plan) => self.launch(platform, &plan, &[]),
+                    None => Ok(()),
+                }
+            }
+            Storage::Memory(memory) => match memory.route() {
+                Route::Mapped => self.mapped(memory),
+                Route::Direct | Route::Exchange | Route::Hierarchy => self.together(memory),
+            },
+        }
+    }
+
+    fn plan(&self, platform: &dyn Platform, holder: Holder<'_>) -> Result<Option<Plan>> {
+        plan(&Request {
+            operation: self.operation,
+            table: &self.table.description,
+            holder,
+            indices: &self.indices.description,
+            indices_data: Data::of(self.indices, "indices")?,
+            rows: &self.rows.description,
+            rows_data: Data::of(self.rows, self.operation.rows_name())?,
+            sms: self.sms,
+            can_reach: &|address| platform.can_reach(address),
+        })
+    }
+
+    fn plan_on(&self, memory: &Memory) -> Result<Option<Plan>> {
+        let flat = match (memory.memory_type(), memory.location()) {
+            (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => {
+                Some(memory.global_pointer()?)
+            }
+            _ => None,
+        };
+        let holder = Holder::Handle {
+            memory_type: memory.memory_type(),
+            partition: memory.partition(),
+            flat,
+        };
+        let comm = memory.communicator();
+        let planned = self.plan(comm.platform(), holder)?;
+        if let Some(plan) = &planned {
+            say_rank!(Trace, comm.rank(), "{plan}, {:?} route", memory.route());
+        }
+        Ok(planned)
+    }
+
+    fn launch(&self, platform: &dyn Platform, plan: &Plan, bases: &[Address]) -> Result<()> {
+        let (kernels, table, launch) = (platform.kernels(), plan.table(bases), self.width(Some(plan)));
+        match self.operation {
+            Operation::Gather => kernels.gather(&table, &plan.indices, &plan.rows, launch),
+            Operation::Scatter => kernels.scatter(&plan.rows, &plan.indices, &table, launch),
+        }
+    }
+
+    fn width(&self, plan: Option<&Plan>) -> Launch {
+        Launch {
+            stream: self.stream,
+            sms: plan.and_then(|plan| plan.sms),
+        }
+    }
+
+    /// Nobody waits for anybody.
+    fn mapped(&self, memory: &Memory) -> Result<()> {
+        let partitions = memory.mapped_bases()?;
+        match self.plan_on(memory)? {
+            Some(plan) => self.launch(memory.communicator().platform(), &plan, &plan.bases(&partitions)),
+            None => Ok(()),
+        }
+    }
+
+    fn together(&self, memory: &Memory) -> Result<()> {
+        let comm = memory.communicator();
+        // The lease keeps the memory mapped until the call is over, also for the requests of others.
+        let lease = memory.mapped_bases();
+        let planned = match &lease {
+            Ok(_) => self.plan_on(memory),
+            Err(dead) => Err(dead.clone()),
+        };
+        let (plan, own_failure) = match planned {
+            Ok(plan) => (plan, None),
+            Err(error) => (None, Some(error)),
+        };
+        let session = comm.enter(self.operation.name())?;
+        let partitions = lease.as_deref().unwrap_or(&[]);
+        let moved = match memory.route() {
+            Route::Exchange => {
+                let served = served(memory, partitions);
+                comm.transport(&session).and_then(|transport| {
+                    let circle = Circle {
+                        boot: &session,
+                        transport: &*transport,
+                    };
+                    let field = self.field(&session, plan.as_ref());
+                    exchange::run(self.operation, &field, circle, &served, plan.as_ref())
+                })
+            }
+            Route::Hierarchy => {
+                let served = served(memory, partitions);
+                self.over_nodes(&session, &served, plan.as_ref())
+            }
+            Route::Mapped | Route::Direct => self.direct(&session, partitions, plan.as_ref()),
+        };
+        // Rows that came to this rank are in its table when it meets the others next.
+        let moved = moved.and_then(|()| match self.operation {
+            Operation::Gather => Ok(()),
+            Operation::Scatter => comm.platform().synchronize(self.stream),
+        });
+        own_failure.map_or(moved, Err)
+    }
+
+    /// Meet, so that what the others wrote before is there; move; meet, so that they may write again.
+    fn direct(&self, session: &Session<'_>, partitions: &[Address], plan: Option<&Plan>) -> Result<()> {
+        let platform = session.communicator().platform();
+        let before = platform.synchronize(self.stream);
+        session.barrier()?;
+        let moved = before.and_then(|()| match plan {
+            Some(plan) => self
+                .launch(platform, plan, &plan.bases(partitions))
+                .and_then(|()| platform.synchronize(self.stream)),
+            None => Ok(()),
+        });
+        session.barrier()?;
+        moved
+    }
+
+    fn over_nodes(&self, session: &Session<'_>, served: &Served<'_>, plan: Option<&Plan>) -> Result<()> {
+        let comm = session.communicator();
+        let nodes = Nodes::of(comm);
+        let field = self.field(session, plan);
+        let pair = comm.hierarchy(session)?;
+        let opened = open(&pair.local, self.operation).and_then(|local| {
+            let cross = open(&pair.cross, self.operation)?;
+            Ok((local, cross))
+        });
+        let circles = match &opened {
+            Ok((local, cross)) => Ok(Circles {
+                local: local.circle(),
+                cross: cross.circle(),
+            }),
+            Err(error) => Err(error.clone()),
+        };
+        hierarchy::run(self.operation, &field, circles, &nodes, served, plan)
+    }
+
+    fn field<'a>(&'a self, session: &'a Session<'_>, plan: Option<&Plan>) -> Field<'a> {
+        Field {
+            platform: session.communicator().platform(),
+            buffers: self.buffers,
+            world: session,
+            launch: self.width(plan),
+        }
+    }
+}
+
+/// A communicator inside a collective call of its parent.
+struct Opened<'a> {
+    session: Session<'a>,
+    transport: Arc<dyn Transport>,
+}
+
+impl Opened<'_> {
+    fn circle(&self) -> Circle<'_> {
+        Circle {
+            boot: &self.session,
+            transport: &*self.transport,
+        }
+    }
+}
+
+/// The transport stands since malloc, so nobody is waited for here.
+fn open(comm: &Communicator, operation: Operation) -> Result<Opened<'_>> {
+    let session = comm.enter(operation.name())?;
+    let transport = comm.transport(&session)?;
+    Ok(Opened { session, transport })
+}
+
+fn served<'a>(memory: &'a Memory, partitions: &[Address]) -> Served<'a> {
+    let rank = memory.communicator().rank();
+    Served {
+        partition: memory.partition(),
+        rank,
+        own: partitions.get(rank).copied(),
+        identity: memory.number(),
+    }
+}
+
+/// Keeps the memory under an operand mapped while the call runs.
+fn lease(operand: &Operand) -> Option<MappedBases> {
+    match &operand.storage {
+        Storage::Memory(memory) => memory.mapped_bases().ok(),
+        Storage::Pointer(_) => None,
+    }
+}
