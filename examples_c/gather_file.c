@@ -40,7 +40,7 @@ static int gather(ranks_t *ranks, void *argument) {
   if (rows < 0) return 2;
   int64_t wanted[settings->wanted_count];
   for (int i = 0; i < settings->wanted_count; i++) {
-    long row;
+    long row = -1;
     if (!options_number(ranks->rank, "a row", settings->wanted[i], &row)) return 2;
     if (row < 0 || row >= rows) {
       options_refuse(ranks->rank, "row %ld is not in %s, which has rows 0 to %lld", row, settings->file,

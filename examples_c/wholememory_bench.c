@@ -93,8 +93,9 @@ static list_t read_numbers(ranks_t *ranks, const char *option, const char *text)
   snprintf(copy, sizeof copy, "%s", text);
   for (char *item = strsep(&rest, ","); item && list.count < LIST_MAX; item = strsep(&rest, ",")) {
     long value = 0;
-    if (!options_number(ranks->rank, option, item, &value) || value < 1) {
-      if (value < 0) options_refuse(ranks->rank, "%s %ld: it must be at least 1", option, value);
+    int good = options_number(ranks->rank, option, item, &value);
+    if (good && value < 1) good = options_refuse(ranks->rank, "%s %ld: it must be at least 1", option, value);
+    if (!good) {
       list.count = 0;
       return list;
     }
@@ -355,7 +356,7 @@ int main(int argc, char **argv) {
   plan.settings = (bench_settings_t){(int)r->repetitions, r->iterations,   (int)r->width, !r->skip_verify,
                                      ORDER_RANDOM,        (int)r->readers, r->directory};
   if (r->readers > 0) {
-    char readers[16];
+    char readers[24];
     snprintf(readers, sizeof readers, "%ld", r->readers);
     setenv("WG_LOAD_THREADS_PER_RANK", readers, 1);
   }
