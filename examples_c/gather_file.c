@@ -52,6 +52,7 @@ static int gather(ranks_t *ranks, void *argument) {
 
   device_t device = device_open(ranks->rank);
   wholememory_comm_t communicator = connect_ranks(ranks);
+  const char *file = settings->file;
   const int64_t columns = settings->columns;
   const size_t row_bytes = (size_t)columns * sizeof(float);
 
@@ -62,8 +63,8 @@ static int gather(ranks_t *ranks, void *argument) {
       wholememory_create_tensor(&table, &shape, communicator, WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_HOST, NULL));
   progress_t progress;
   if (ranks->rank == 0) progress_start(&progress, "loading", (size_t)rows * row_bytes / (size_t)ranks->size);
-  TRY(ranks, wholememory_load_from_file(wholememory_tensor_get_memory_handle(table), 0, row_bytes, row_bytes,
-                                        &settings->file, 1, 0));
+  TRY(ranks,
+      wholememory_load_from_file(wholememory_tensor_get_memory_handle(table), 0, row_bytes, row_bytes, &file, 1, 0));
   if (ranks->rank == 0) progress_stop(&progress);
 
   /* Rank r fetches every size-th wanted row. On a DISTRIBUTED table all ranks call, even for nothing. */
