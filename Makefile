@@ -17,7 +17,8 @@ LIBDIR ?= $(TARGET)/release
 BUILD ?= build/examples
 PREFIX ?= /usr/local
 NP ?=
-RANKS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && echo 4 || echo $$n)
+# One rank a GPU; without GPUs one a core, at most four.
+RANKS ?= $(shell n=$$(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l); [ $$n -gt 0 ] || { n=$$(nproc); [ $$n -le 4 ] || n=4; }; echo $$n)
 WORDS ?= king paris water july doctor
 ENV := . scripts/environment &&
 
