@@ -62,10 +62,10 @@ static int gather(ranks_t *ranks, void *argument) {
   TRY(ranks,
       wholememory_create_tensor(&table, &shape, communicator, WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_HOST, NULL));
   progress_t progress;
-  if (ranks->rank == 0) progress_start(&progress, "loading", (size_t)rows * row_bytes / (size_t)ranks->size);
+  progress_start(&progress, "loading", (size_t)rows * row_bytes, ranks);
   TRY(ranks,
       wholememory_load_from_file(wholememory_tensor_get_memory_handle(table), 0, row_bytes, row_bytes, &file, 1, 0));
-  if (ranks->rank == 0) progress_stop(&progress);
+  progress_stop(&progress);
 
   /* Rank r fetches every size-th wanted row. On a DISTRIBUTED table all ranks call, even for nothing. */
   int64_t count = 0;

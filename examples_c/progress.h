@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ranks.h"
+
 typedef struct {
   pthread_t thread;
   const char *what;
@@ -41,8 +43,11 @@ static inline void *progress_main(void *raw) {
   return NULL;
 }
 
-/* `bytes` is what this process will read; a load of less than a second prints nothing. */
-static inline void progress_start(progress_t *progress, const char *what, size_t bytes) {
+/* Begins to tell, on rank 0, how far a load of `bytes` by all ranks is. A load of less than a second prints nothing. */
+static inline void progress_start(progress_t *progress, const char *what, size_t bytes, const ranks_t *ranks) {
+  progress->running = 0;
+  if (ranks->rank != 0) return;
+  if (ranks->kind != RANKS_THREADS) bytes /= (size_t)ranks->size; /* the counters are of one process */
   progress->what = what;
   progress->total_bytes = bytes ? (double)bytes : 1;
   progress->before_bytes = progress_read_bytes();

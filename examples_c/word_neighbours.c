@@ -191,10 +191,9 @@ static int search(ranks_t *ranks, const settings_t *settings, const words_t *wor
   wholememory_handle_t memory = wholememory_tensor_get_memory_handle(table);
   const char *file = settings->vectors_file;
   progress_t progress;
-  if (ranks->rank == 0)
-    progress_start(&progress, "loading the vectors", (size_t)words->count * row_bytes / (size_t)ranks->size);
+  progress_start(&progress, "loading the vectors", (size_t)words->count * row_bytes, ranks);
   TRY(ranks, wholememory_load_from_file(memory, 0, row_bytes, row_bytes, &file, 1, 0));
-  if (ranks->rank == 0) progress_stop(&progress);
+  progress_stop(&progress);
 
   /* Each rank leaves its best matches in its own part of a small shared table: one row a rank. */
   size_t matches = (size_t)(settings->asked_count * settings->shown);
