@@ -1,0 +1,272 @@
+/* The benchmark's data calls: gather, scatter, and gathers of a single row.
+ * A value is a hash of its place in the table, 0 to 126, which every dtype holds exactly. */
+#include "bench.h"
+
+enum { VALUES = 127, CHUNK_BYTES = 64 << 20 };
+
+static uint32_t mixed(uint64_t x) {
+  x ^= x >> 33;
+  x *= 0xff51afd7ed558ccdULL;
+  x ^= x >> 29;
+  x *= 0xc4ceb9fe1a85ec53ULL;
+  return (uint32_t)(x >> 32);
+}
+
+/* `version` tells what a scatter wrote from what the table held before. */
+static unsigned value_at(uint64_t row, uint64_t column, uint64_t columns, unsigned version) {
+  return (mixed(row * columns + column) + version) % VALUES;
+}
+
+/* The whole number `value` (0 to 126) as an element of `dtype`. */
+static void encode(unsigned value, wholememory_dtype_t dtype, void *element) {
+  float single = (float)value;
+  double twice = (double)value;
+  uint32_t bits;
+  memcpy(&bits, &single, sizeof bits);
+  uint16_t bfloat = (uint16_t)(bits >> 16);
+  int exponent = value ? 31 - __builtin_clz(value) : 0;
+  uint16_t half = value ? (uint16_t)(((unsigned)(exponent + 15) << 10) | ((value << (10 - exponent)) & 0x3ff)) : 0;
+  int64_t integer = value;
+  switch (dtype) {
+    case WHOLEMEMORY_DT_FLOAT:
+      memcpy(element, &single, 4);
+      break;
+    case WHOLEMEMORY_DT_DOUBLE:
+      memcpy(element, &twice, 8);
+      break;
+    case WHOLEMEMORY_DT_HALF:
+      memcpy(element, &half, 2);
+      break;
+    case WHOLEMEMORY_DT_BF16:
+      memcpy(element, &bfloat, 2);
+      break;
+    default:
+      memcpy(element, &integer, bench_element_bytes(dtype));
+      break;
+  }
+}
+
+typedef struct {
+  size_t bytes; /* of one element */
+  unsigned char element[VALUES][8];
+} dictionary_t;
+
+static dictionary_t dictionary_of(wholememory_dtype_t dtype) {
+  dictionary_t dictionary = {bench_element_bytes(dtype), {{0}}};
+  for (unsigned value = 0; value < VALUES; value++) encode(value, dtype, dictionary.element[value]);
+  return dictionary;
+}
+
+static void write_row(const dictionary_t *dictionary, unsigned char *to, uint64_t row, uint64_t columns,
+                      unsigned version) {
+  for (uint64_t column = 0; column < columns; column++)
+    memcpy(to + column * dictionary->bytes, dictionary->element[value_at(row, column, columns, version)],
+           dictionary->bytes);
+}
+
+/* Elements of `row` that are not what they must be. */
+static uint64_t wrong_in_row(const dictionary_t *dictionary, const unsigned char *at, uint64_t row, uint64_t columns,
+                             unsigned version) {
+  uint64_t wrong = 0;
+  for (uint64_t column = 0; column < columns; column++)
+    wrong += memcmp(at + column * dictionary->bytes, dictionary->element[value_at(row, column, columns, version)],
+                    dictionary->bytes) != 0;
+  return wrong;
+}
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Fills `count` rows at `to` (of the device), whose row numbers are `rows[i]`, or first + i where `rows` is NULL. */
+static void write_rows(bench_rank_t *rank, void *to, wholememory_dtype_t dtype, int64_t columns, const int64_t *rows,
+                       int64_t first, int64_t count, unsigned version) {
+  dictionary_t dictionary = dictionary_of(dtype);
+  size_t row_bytes = (size_t)columns * dictionary.bytes;
+  int64_t at_once = smaller(count, 1 + CHUNK_BYTES / (int64_t)row_bytes);
+  unsigned char *chunk = device_plain((size_t)at_once * row_bytes);
+  for (int64_t done = 0; done < count; done += at_once) {
+    int64_t now = smaller(at_once, count - done);
+    for (int64_t i = 0; i < now; i++)
+      write_row(&dictionary, chunk + (size_t)i * row_bytes, (uint64_t)(rows ? rows[done + i] : first + done + i),
+                (uint64_t)columns, version);
+    device_copy(&rank->device, (char *)to + (size_t)done * row_bytes, chunk, (size_t)now * row_bytes);
+  }
+  free(chunk);
+}
+
+static double wrong_in_rows(bench_rank_t *rank, const void *from, wholememory_dtype_t dtype, int64_t columns,
+                            const int64_t *rows, int64_t count, unsigned version) {
+  dictionary_t dictionary = dictionary_of(dtype);
+  size_t row_bytes = (size_t)columns * dictionary.bytes;
+  int64_t at_once = smaller(count, 1 + CHUNK_BYTES / (int64_t)row_bytes);
+  unsigned char *chunk = device_plain((size_t)at_once * row_bytes);
+  uint64_t wrong = 0;
+  for (int64_t done = 0; done < count; done += at_once) {
+    int64_t now = smaller(at_once, count - done);
+    device_copy(&rank->device, chunk, (const char *)from + (size_t)done * row_bytes, (size_t)now * row_bytes);
+    for (int64_t i = 0; i < now; i++)
+      wrong += wrong_in_row(&dictionary, chunk + (size_t)i * row_bytes, (uint64_t)rows[done + i], (uint64_t)columns,
+                            version);
+  }
+  free(chunk);
+  return (double)wrong;
+}
+
+static int by_row(const void *a, const void *b) {
+  int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+  return (left > right) - (left < right);
+}
+
+/* The rows this rank asks for: the same in every run, different on every rank. */
+static int64_t *choose_rows(const bench_rank_t *rank, const bench_case_t *what) {
+  int64_t *rows = device_plain((size_t)what->call_rows * sizeof *rows);
+  uint64_t state = 88172645463325252ULL + 7919ULL * (uint64_t)rank->ranks->rank;
+  for (int64_t i = 0; i < what->call_rows; i++) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    rows[i] = rank->settings->order == ORDER_SEQUENTIAL ? i % what->table_rows
+                                                        : (int64_t)(state % (uint64_t)what->table_rows);
+  }
+  if (rank->settings->order == ORDER_SORTED) qsort(rows, (size_t)what->call_rows, sizeof *rows, by_row);
+  return rows;
+}
+
+static void *upload_indices(bench_rank_t *rank, const bench_case_t *what, const int64_t *rows) {
+  size_t bytes = (size_t)what->call_rows * bench_element_bytes(what->index_dtype);
+  void *indices = device_alloc(&rank->device, bytes);
+  if (what->index_dtype == WHOLEMEMORY_DT_INT64) {
+    device_copy(&rank->device, indices, rows, bytes);
+    return indices;
+  }
+  int32_t *narrow = device_plain(bytes);
+  for (int64_t i = 0; i < what->call_rows; i++) narrow[i] = (int32_t)rows[i];
+  device_copy(&rank->device, indices, narrow, bytes);
+  free(narrow);
+  return indices;
+}
+
+static wholememory_tensor_description_t describe(int64_t rows, int64_t columns, wholememory_dtype_t dtype) {
+  wholememory_tensor_description_t d;
+  memset(&d, 0, sizeof d);
+  for (int i = 0; i < WHOLEMEMORY_MAX_TENSOR_DIM; i++) d.sizes[i] = d.strides[i] = 1;
+  d.dim = columns ? 2 : 1;
+  d.dtype = dtype;
+  d.sizes[0] = rows;
+  if (columns) d.strides[0] = d.sizes[1] = columns;
+  return d;
+}
+
+typedef struct {
+  bench_rank_t *rank;
+  wholememory_tensor_t table, indices, values;
+  int scatters;
+} row_call_t;
+
+static void call_rows(void *raw) {
+  row_call_t *c = raw;
+  const bench_api_t *api = c->rank->api;
+  if (c->scatters)
+    BENCH_TRY(c->rank, api->wholememory_scatter(c->values, c->indices, c->table, &c->rank->callbacks, NULL,
+                                                c->rank->settings->width));
+  else
+    BENCH_TRY(c->rank, api->wholememory_gather(c->table, c->indices, c->values, &c->rank->callbacks, NULL,
+                                               c->rank->settings->width));
+}
+
+/* The same rows by a plain loop of memcpy over the whole table in this rank's sight: what one core can do. */
+typedef struct {
+  const char *table;
+  char *values;
+  const int64_t *rows;
+  int64_t count;
+  size_t row_bytes;
+} copy_loop_t;
+
+static void copy_loop(void *raw) {
+  copy_loop_t *c = raw;
+  for (int64_t i = 0; i < c->count; i++)
+    memcpy(c->values + (size_t)i * c->row_bytes, c->table + (size_t)c->rows[i] * c->row_bytes, c->row_bytes);
+}
+
+static void fill_own_rows(bench_rank_t *rank, const bench_case_t *what, wholememory_tensor_t table) {
+  const bench_api_t *api = rank->api;
+  void *mine;
+  size_t bytes, offset_bytes, row_bytes = (size_t)what->columns * bench_element_bytes(what->dtype);
+  BENCH_TRY(rank, api->wholememory_get_local_memory(&mine, &bytes, &offset_bytes,
+                                                    api->wholememory_tensor_get_memory_handle(table)));
+  write_rows(rank, mine, what->dtype, what->columns, NULL, (int64_t)(offset_bytes / row_bytes),
+             (int64_t)(bytes / row_bytes), 0);
+}
+
+bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what) {
+  const bench_api_t *api = rank->api;
+  const device_t *device = &rank->device;
+  bench_result_t result = {0, 0, 0, 0, NULL};
+  size_t row_bytes = (size_t)what->columns * bench_element_bytes(what->output_dtype);
+  size_t values_bytes = (size_t)what->call_rows * row_bytes;
+  row_call_t call = {rank, NULL, NULL, NULL, 0};
+
+  wholememory_tensor_description_t shape = describe(what->table_rows, what->columns, what->dtype);
+  BENCH_TRY(rank,
+            api->wholememory_create_tensor(&call.table, &shape, rank->communicator, what->type, what->location, NULL));
+  fill_own_rows(rank, what, call.table);
+  bench_line_up(rank);
+
+  int64_t *rows = choose_rows(rank, what);
+  void *indices = upload_indices(rank, what, rows);
+  void *values = device_alloc(device, values_bytes);
+  device_fill(device, values, 0x5a, values_bytes);
+  wholememory_tensor_description_t indices_shape = describe(what->call_rows, 0, what->index_dtype);
+  wholememory_tensor_description_t values_shape = describe(what->call_rows, what->columns, what->output_dtype);
+  BENCH_TRY(rank, api->wholememory_make_tensor_from_pointer(&call.indices, indices, &indices_shape));
+  BENCH_TRY(rank, api->wholememory_make_tensor_from_pointer(&call.values, values, &values_shape));
+
+  /* The table answers with what was put into it ... */
+  unsigned version = 0;
+  if (rank->settings->verify) {
+    call_rows(&call);
+    device_wait(device);
+    result.wrong_values +=
+        wrong_in_rows(rank, values, what->output_dtype, what->columns, rows, what->call_rows, version);
+    bench_line_up(rank);
+  }
+  if (what->op == OP_SCATTER) {
+    /* ... and, after a scatter of other values, with those. */
+    version = 1;
+    write_rows(rank, values, what->output_dtype, what->columns, rows, 0, what->call_rows, version);
+    call.scatters = 1;
+    call_rows(&call);
+    bench_line_up(rank);
+    if (rank->settings->verify) {
+      device_fill(device, values, 0x5a, values_bytes);
+      call.scatters = 0;
+      call_rows(&call);
+      call.scatters = 1;
+      device_wait(device);
+      result.wrong_values +=
+          wrong_in_rows(rank, values, what->output_dtype, what->columns, rows, what->call_rows, version);
+    }
+  }
+  bench_line_up(rank);
+  result.call_us = bench_time(rank, (bench_action_t){call_rows, &call});
+  result.payload_bytes = (double)values_bytes;
+
+  void *whole = NULL;
+  size_t whole_bytes = 0;
+  BENCH_TRY(rank, api->wholememory_get_local_memory(&whole, &whole_bytes, NULL,
+                                                    api->wholememory_tensor_get_memory_handle(call.table)));
+  if (what->op == OP_GATHER && rank->ranks->size == 1 && !device->driver && what->dtype == what->output_dtype) {
+    copy_loop_t loop = {whole, values, rows, what->call_rows, row_bytes};
+    result.reference_us = bench_time(rank, (bench_action_t){copy_loop, &loop});
+    result.reference = "memcpy-a-row,1-thread";
+  }
+
+  BENCH_TRY(rank, api->wholememory_destroy_tensor(call.indices));
+  BENCH_TRY(rank, api->wholememory_destroy_tensor(call.values));
+  device_free(device, indices);
+  device_free(device, values);
+  free(rows);
+  bench_line_up(rank);
+  BENCH_TRY(rank, api->wholememory_destroy_tensor(call.table));
+  return result;
+}
