@@ -1,8 +1,11 @@
 //! SHAPES: descriptions (pure) and tensors over memory.
 
 mod description;
+pub mod shape;
 
-pub use description::{Array, Description, MAX_DIM, Matrix};
+pub use description::{
+    Array, Description, MAX_DIM, Matrix, element_size_bytes, matrix_element_count, memory_size_bytes,
+};
 
 use crate::memory::Memory;
 use crate::span::Address;
