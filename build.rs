@@ -9,4 +9,18 @@ fn main() {
     }
     println!("cargo::rustc-check-cfg=cfg(wholememory_kernels)");
     println!("cargo::rerun-if-changed=build.rs");
+    build_shim();
+}
+
+/// The C++ part that calls the caller's functions.
+fn build_shim() {
+    println!("cargo::rerun-if-changed=src/ffi/callbacks.cc");
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .warnings(true)
+        .extra_warnings(true)
+        .flag("-fvisibility=hidden")
+        .file("src/ffi/callbacks.cc")
+        .compile("wholememory_shim");
 }

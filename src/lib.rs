@@ -11,6 +11,7 @@ pub mod settings;
 pub mod span;
 
 pub mod comm;
+pub mod embedding;
 pub mod ffi;
 pub mod memory;
 pub mod ops;

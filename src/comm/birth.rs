@@ -117,11 +117,22 @@ impl Communicator {
     }
 
     /// Collective on self: ranks of equal colour form a communicator, ordered by (key, rank here). Colour -1 gives `None`.
-    /// The new one has connections of its own and lives as long as it likes.
+    /// The new one has connections of its own and lives as long as it likes. `prior` is a failure of the caller's own checks:
+    /// the rank takes part all the same, so every rank learns of it.
     /// # Errors
     /// INVALID_VALUE for a colour below -1 (on every rank), COMMUNICATION_ERROR, SYSTEM_ERROR.
-    pub fn split(&self, color: i32, key: i32) -> Result<Option<Arc<Communicator>>> {
-        self.split_within(&self.enter("split_communicator")?, color, key)
+    pub fn split(&self, color: i32, key: i32, prior: Result<()>) -> Result<Option<Arc<Communicator>>> {
+        let session = self.enter("split_communicator")?;
+        let checked = prior.and_then(|()| {
+            ensure!(
+                color >= -1,
+                InvalidValue,
+                "colour {color} is below -1 (-1 is WHOLEMEMORY_SPILT_NO_COLOR)"
+            );
+            Ok(())
+        });
+        agree(&session, &[], checked)?;
+        self.split_within(&session, color, key)
     }
 
     pub(super) fn split_within(
@@ -130,15 +141,6 @@ impl Communicator {
         color: i32,
         key: i32,
     ) -> Result<Option<Arc<Communicator>>> {
-        let checked = if color < -1 {
-            Err(Error::new(
-                Kind::InvalidValue,
-                format!("colour {color} is below -1 (-1 is WHOLEMEMORY_SPILT_NO_COLOR)"),
-            ))
-        } else {
-            Ok(())
-        };
-        agree(session, &[], checked)?;
         // Every member offers a listener and a cookie: whose are used follows from the keys of all.
         let offer = || -> Result<_> {
             let listener = listen()?;

@@ -71,14 +71,14 @@ fn splits_order_by_key_and_outlive_their_parent() {
     ranks(5, |comm| {
         let rank = comm.rank() as i32;
         let color = if rank == 4 { -1 } else { rank % 2 };
-        let child = comm.split(color, -rank).unwrap();
+        let child = comm.split(color, -rank, Ok(())).unwrap();
         assert_eq!(child.is_none(), rank == 4);
         comm.destroy().unwrap();
         if let Some(child) = child {
             assert_eq!(child.size(), 2);
             assert_eq!(child.rank(), usize::from(rank < 2));
             child.barrier().unwrap();
-            let grandchild = child.split(0, 0).unwrap().unwrap();
+            let grandchild = child.split(0, 0, Ok(())).unwrap().unwrap();
             child.destroy().unwrap();
             grandchild.barrier().unwrap();
             grandchild.destroy().unwrap();
@@ -90,7 +90,7 @@ fn splits_order_by_key_and_outlive_their_parent() {
 fn a_bad_colour_on_one_rank_fails_all_and_leaves_the_communicator_usable() {
     ranks(3, |comm| {
         let color = if comm.rank() == 1 { -2 } else { 0 };
-        assert_eq!(comm.split(color, 0).err().unwrap().kind, Kind::InvalidValue);
+        assert_eq!(comm.split(color, 0, Ok(())).err().unwrap().kind, Kind::InvalidValue);
         comm.barrier().unwrap();
         comm.destroy().unwrap();
     });

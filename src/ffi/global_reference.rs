@@ -36,8 +36,12 @@ pub struct wholememory_nvshmem_ref_t {
 pub unsafe extern "C" fn wholememory_create_continuous_global_reference(
     ptr: *mut c_void,
 ) -> wholememory_gref_t {
+    continuous(ptr)
+}
+
+pub(crate) fn continuous(pointer: *mut c_void) -> wholememory_gref_t {
     wholememory_gref_t {
-        pointer: ptr,
+        pointer,
         rank_memory_offsets: std::ptr::null_mut(),
         world_size: 1,
         stride: 0,

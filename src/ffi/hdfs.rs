@@ -2,12 +2,14 @@
 
 use super::wholememory::library::wholememory_error_code_t;
 use super::wholememory::memory::wholememory_handle_t;
+use super::guard;
+use crate::error::fail;
 use std::ffi::{c_char, c_int};
 
 /// NOT_IMPLEMENTED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_load_hdfs_support() -> wholememory_error_code_t {
-    super::guard::later()
+    refused()
 }
 
 /// NOT_IMPLEMENTED; the arguments are not looked at.
@@ -34,5 +36,9 @@ pub unsafe extern "C" fn wholememory_load_from_hdfs_file(
         hdfs_path,
         hdfs_prefix,
     );
-    super::guard::later()
+    refused()
+}
+
+fn refused() -> wholememory_error_code_t {
+    guard::code(|| fail!(NotImplemented, "loading from HDFS is not in this version"))
 }

@@ -5,7 +5,12 @@
 // The safety contract of every export is its C contract, written in its documentation and copied into the header.
 #![allow(clippy::missing_safety_doc)]
 
+mod callbacks;
+mod convert;
 pub(crate) mod guard;
+mod handle;
+mod objects;
+mod pool;
 
 pub mod embedding;
 pub mod env_func_ptrs;

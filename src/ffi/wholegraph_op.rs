@@ -5,6 +5,12 @@
 use super::env_func_ptrs::wholememory_env_func_t;
 use super::wholememory::library::wholememory_error_code_t;
 use super::wholememory_tensor::wholememory_tensor_t;
+use super::callbacks::Environment;
+use super::convert::context_given;
+use super::guard;
+use super::objects::operand;
+use crate::ops::random;
+use crate::ops::sampling::Sampling;
 use std::ffi::{c_int, c_ulonglong, c_void};
 
 /// Samples up to `max_sample_count` neighbours of every centre node, without replacement (0 or less: all). **Not in this version**: the arguments are checked, then
@@ -30,19 +36,28 @@ pub unsafe extern "C-unwind" fn wholegraph_csr_unweighted_sample_without_replace
     stream: *mut c_void,
 ) -> wholememory_error_code_t {
     let _ = (
-        wm_csr_row_ptr_tensor,
-        wm_csr_col_ptr_tensor,
-        center_nodes_tensor,
         max_sample_count,
-        output_sample_offset_tensor,
-        output_dest_memory_context,
         output_center_localid_memory_context,
         output_edge_gid_memory_context,
         random_seed,
-        p_env_fns,
         stream,
     );
-    super::guard::later()
+    // SAFETY: the caller's struct is NULL or valid during the call.
+    let environment = unsafe { Environment::new(p_env_fns) };
+    let given = environment.required();
+    environment.run(|_| {
+        let sampling = Sampling {
+            row_pointers: operand("wm_csr_row_ptr_tensor", wm_csr_row_ptr_tensor)?,
+            columns: operand("wm_csr_col_ptr_tensor", wm_csr_col_ptr_tensor)?,
+            weights: None,
+            centers: operand("center_nodes_tensor", center_nodes_tensor)?,
+            offsets: operand("output_sample_offset_tensor", output_sample_offset_tensor)?,
+        };
+        sampling.check()?;
+        context_given("output_dest_memory_context", output_dest_memory_context)?;
+        given?;
+        sampling.run()
+    })
 }
 
 /// As `wholegraph_csr_unweighted_sample_without_replacement`, each neighbour with a chance by its weight: FLOAT or DOUBLE, one for each column. **Not in
@@ -63,20 +78,28 @@ pub unsafe extern "C-unwind" fn wholegraph_csr_weighted_sample_without_replaceme
     stream: *mut c_void,
 ) -> wholememory_error_code_t {
     let _ = (
-        wm_csr_row_ptr_tensor,
-        wm_csr_col_ptr_tensor,
-        wm_csr_weight_ptr_tensor,
-        center_nodes_tensor,
         max_sample_count,
-        output_sample_offset_tensor,
-        output_dest_memory_context,
         output_center_localid_memory_context,
         output_edge_gid_memory_context,
         random_seed,
-        p_env_fns,
         stream,
     );
-    super::guard::later()
+    // SAFETY: the caller's struct is NULL or valid during the call.
+    let environment = unsafe { Environment::new(p_env_fns) };
+    let given = environment.required();
+    environment.run(|_| {
+        let sampling = Sampling {
+            row_pointers: operand("wm_csr_row_ptr_tensor", wm_csr_row_ptr_tensor)?,
+            columns: operand("wm_csr_col_ptr_tensor", wm_csr_col_ptr_tensor)?,
+            weights: Some(operand("wm_csr_weight_ptr_tensor", wm_csr_weight_ptr_tensor)?),
+            centers: operand("center_nodes_tensor", center_nodes_tensor)?,
+            offsets: operand("output_sample_offset_tensor", output_sample_offset_tensor)?,
+        };
+        sampling.check()?;
+        context_given("output_dest_memory_context", output_dest_memory_context)?;
+        given?;
+        sampling.run()
+    })
 }
 
 /// Fills `output` ([n] of INT or INT64 in host memory) with the non-negative integers that the samplers draw from this seed and
@@ -87,8 +110,7 @@ pub unsafe extern "C" fn generate_random_positive_int_cpu(
     subsequence: i64,
     output: wholememory_tensor_t,
 ) -> wholememory_error_code_t {
-    let _ = (random_seed, subsequence, output);
-    super::guard::later()
+    guard::code(|| random::positive_int(random_seed, subsequence, &operand("output", output)?))
 }
 
 /// Fills `output` ([n] of FLOAT in host memory) with the negative, exponentially distributed numbers that the weighted sampler draws from
@@ -99,6 +121,5 @@ pub unsafe extern "C" fn generate_exponential_distribution_negative_float_cpu(
     subsequence: i64,
     output: wholememory_tensor_t,
 ) -> wholememory_error_code_t {
-    let _ = (random_seed, subsequence, output);
-    super::guard::later()
+    guard::code(|| random::exponential_negative_float(random_seed, subsequence, &operand("output", output)?))
 }

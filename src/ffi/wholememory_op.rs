@@ -5,6 +5,13 @@
 use super::env_func_ptrs::wholememory_env_func_t;
 use super::wholememory::library::wholememory_error_code_t;
 use super::wholememory_tensor::wholememory_tensor_t;
+use super::callbacks::Environment;
+use super::convert::address;
+use super::objects::operand;
+use crate::error::{Error, Result};
+use crate::ops::{self, EnvTestContexts};
+use crate::platform::Stream;
+use crate::tensor::Operand;
 use std::ffi::{c_int, c_void};
 
 /// `output[i] = table[indices[i]]` for every i, converted to the dtype of `output`. Rows of negative ids and of ids
@@ -27,15 +34,16 @@ pub unsafe extern "C-unwind" fn wholememory_gather(
     stream: *mut c_void,
     gather_sms: c_int,
 ) -> wholememory_error_code_t {
-    let _ = (
-        wholememory_tensor,
-        indices_tensor,
-        output_tensor,
-        p_env_fns,
-        stream,
-        gather_sms,
-    );
-    super::guard::later()
+    // SAFETY: the caller's struct is NULL or valid during the call.
+    let environment = unsafe { Environment::new(p_env_fns) };
+    environment.run(|buffers| {
+        let table = operand("wholememory_tensor", wholememory_tensor)?;
+        let mut prior = Ok(());
+        let indices = or_none(operand("indices_tensor", indices_tensor), &mut prior);
+        let output = or_none(operand("output_tensor", output_tensor), &mut prior);
+        let outcome = ops::gather(&table, &indices, &output, buffers, Stream(stream as usize), gather_sms);
+        prior.and(outcome)
+    })
 }
 
 /// `table[indices[i]] = input[i]` for every i, converted to the dtype of the table. Negative ids and ids not below the rows of
@@ -53,15 +61,16 @@ pub unsafe extern "C-unwind" fn wholememory_scatter(
     stream: *mut c_void,
     scatter_sms: c_int,
 ) -> wholememory_error_code_t {
-    let _ = (
-        input_tensor,
-        indices_tensor,
-        wholememory_tensor,
-        p_env_fns,
-        stream,
-        scatter_sms,
-    );
-    super::guard::later()
+    // SAFETY: the caller's struct is NULL or valid during the call.
+    let environment = unsafe { Environment::new(p_env_fns) };
+    environment.run(|buffers| {
+        let table = operand("wholememory_tensor", wholememory_tensor)?;
+        let mut prior = Ok(());
+        let input = or_none(operand("input_tensor", input_tensor), &mut prior);
+        let indices = or_none(operand("indices_tensor", indices_tensor), &mut prior);
+        let outcome = ops::scatter(&input, &indices, &table, buffers, Stream(stream as usize), scatter_sms);
+        prior.and(outcome)
+    })
 }
 
 /// Tries the functions of the caller: computes v[i][j] = i + input[j] for i in [0, `entry_count`) in a block of scratch and copies it to
@@ -81,15 +90,35 @@ pub unsafe extern "C-unwind" fn wholememory_env_test_op(
     p_env_fns: *mut wholememory_env_func_t,
     stream: *mut c_void,
 ) -> wholememory_error_code_t {
-    let _ = (
-        input_tensor,
-        output_fixed_tensor,
-        output_variable_device_tensor_handle,
-        output_variable_pinned_tensor_handle,
-        output_variable_host_tensor_handle,
-        output_variable_entry_count,
-        p_env_fns,
-        stream,
-    );
-    super::guard::later()
+    // SAFETY: the caller's struct is NULL or valid during the call.
+    let environment = unsafe { Environment::new(p_env_fns) };
+    let given = environment.required();
+    environment.run(|buffers| {
+        let input = operand("input_tensor", input_tensor)?;
+        let output = operand("output_fixed_tensor", output_fixed_tensor)?;
+        given?;
+        let contexts = EnvTestContexts {
+            device: address(output_variable_device_tensor_handle),
+            pinned: address(output_variable_pinned_tensor_handle),
+            host: address(output_variable_host_tensor_handle),
+        };
+        ops::env_test(
+            &input,
+            &output,
+            contexts,
+            output_variable_entry_count,
+            buffers,
+            Stream(stream as usize),
+        )
+    })
+}
+
+/// An operand that is missing: the operation still runs with none, since it may be collective; the first failure is kept.
+fn or_none(operand: Result<Operand>, failure: &mut Result<()>) -> Operand {
+    operand.unwrap_or_else(|error: Error| {
+        if failure.is_ok() {
+            *failure = Err(error);
+        }
+        Operand::none()
+    })
 }

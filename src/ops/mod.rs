@@ -1,15 +1,18 @@
 //! WHAT IS DONE: each operation is a plan (pure, printable) and a run.
 
 mod announce;
+mod arrays;
 mod env_test;
 mod exchange;
 mod gather;
+pub mod graph;
 mod hierarchy;
 mod leg;
 mod operand;
 mod plan;
 pub mod random;
 mod route;
+pub mod sampling;
 mod scatter;
 
 pub use env_test::env_test;

@@ -25,3 +25,13 @@ pub struct Operand {
     pub description: Description,
     pub storage: Storage,
 }
+
+impl Operand {
+    /// No tensor: dim 0 over NULL.
+    pub fn none() -> Operand {
+        Operand {
+            description: Description::EMPTY,
+            storage: Storage::Pointer(Address::NULL),
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use super::description::Description;
 use crate::error::{Result, ensure, fail};
 use crate::kinds::DType;
+use crate::span::Address;
 
 /// What a new tensor asks of malloc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,6 +249,22 @@ pub fn in_entries(bytes: usize, unit_bytes: usize) -> Result<usize> {
         "{bytes} bytes are not a whole number of entries of {unit_bytes} bytes"
     );
     Ok(bytes / unit_bytes)
+}
+
+/// The entries of a root over plain memory.
+/// # Errors
+/// INVALID_VALUE for a negative size.
+pub fn root_entries(root: &Description) -> Result<usize> {
+    match usize::try_from(root.sizes[0]) {
+        Ok(entries) => Ok(entries),
+        Err(_) => fail!(InvalidValue, "the root tensor has {} rows", root.sizes[0]),
+    }
+}
+
+/// The address of the first element of a tensor whose storage begins at `base`; NULL stays NULL.
+pub fn data_address(description: &Description, base: Address) -> Address {
+    let element_bytes = DType::from_raw(description.dtype).map_or(0, DType::size_bytes);
+    base.offset_bytes((description.storage_offset as usize).wrapping_mul(element_bytes))
 }
 
 #[cfg(test)]

@@ -6,8 +6,15 @@ use super::library::wholememory_error_code_t;
 use super::memory::{
     wholememory_distributed_backend_t, wholememory_memory_location_t, wholememory_memory_type_t,
 };
+use crate::comm::{Communicator, UniqueId};
+use crate::error::{Error, Result, fail};
+use crate::ffi::convert::{Out, raw};
+use crate::ffi::guard;
+use crate::ffi::objects::{CommObject, forget_communicator, table};
+use crate::kinds::{Location, MemoryType};
 use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 /// The colour that makes a rank member of no new communicator.
 pub const WHOLEMEMORY_SPILT_NO_COLOR: c_int = -1;
@@ -57,8 +64,13 @@ pub struct clique_info_t {
 pub unsafe extern "C" fn wholememory_create_unique_id(
     unique_id: *mut wholememory_unique_id_t,
 ) -> wholememory_error_code_t {
-    let _ = unique_id;
-    super::super::guard::later()
+    guard::code(|| {
+        let place = Out::new("unique_id", unique_id)?;
+        let internal = UniqueId::create()?.0.map(|byte| byte as c_char);
+        // SAFETY: the caller's place holds a unique id.
+        unsafe { place.write(wholememory_unique_id_t { internal }) };
+        Ok(())
+    })
 }
 
 /// Makes a communicator of `size` ranks, this one being `rank`. Collective over the `size` callers that hold the same id, be they
@@ -74,8 +86,16 @@ pub unsafe extern "C" fn wholememory_create_communicator(
     rank: c_int,
     size: c_int,
 ) -> wholememory_error_code_t {
-    let _ = (comm, unique_id, rank, size);
-    super::super::guard::later()
+    guard::code(|| {
+        let place = Out::new("comm", comm);
+        let id = UniqueId(unique_id.internal.map(|byte| byte as u8));
+        let prior = place.as_ref().map(drop).map_err(Error::clone);
+        let made = Communicator::create(&id, rank, size, prior)?;
+        let handle = CommObject::enter(made, None)?;
+        // SAFETY: the caller's place holds a communicator.
+        unsafe { place?.write(handle as wholememory_comm_t) };
+        Ok(())
+    })
 }
 
 /// Splits a communicator: ranks of equal `color` make a new one, ordered by (`key`, parent rank). Collective over the parent,
@@ -89,8 +109,19 @@ pub unsafe extern "C" fn wholememory_split_communicator(
     color: c_int,
     key: c_int,
 ) -> wholememory_error_code_t {
-    let _ = (new_comm, comm, color, key);
-    super::super::guard::later()
+    guard::code(|| {
+        let parent = live("comm", comm)?;
+        let place = Out::new("new_comm", new_comm);
+        let prior = place.as_ref().map(drop).map_err(Error::clone);
+        let made = parent.comm.split(color, key, prior)?;
+        let handle = match made {
+            Some(made) => CommObject::enter(made, None)?,
+            None => 0,
+        };
+        // SAFETY: the caller's place holds a communicator.
+        unsafe { place?.write(handle as wholememory_comm_t) };
+        Ok(())
+    })
 }
 
 /// Destroys a communicator and frees its handles. Collective. Tensors over its handles remain and are to be destroyed.
@@ -102,8 +133,20 @@ pub unsafe extern "C" fn wholememory_split_communicator(
 pub unsafe extern "C" fn wholememory_destroy_communicator(
     comm: wholememory_comm_t,
 ) -> wholememory_error_code_t {
-    let _ = comm;
-    super::super::guard::later()
+    guard::code(|| {
+        let object = live("comm", comm)?;
+        if let Some(owner) = &object.owner {
+            fail!(
+                InvalidInput,
+                "comm is {owner}, which owns it: it goes with its owner"
+            );
+        }
+        let outcome = object.comm.destroy();
+        if !object.comm.is_alive() {
+            forget_communicator(comm as usize);
+        }
+        outcome
+    })
 }
 
 /// SUCCESS if `wholememory_malloc` on this communicator accepts the type at the location, else NOT_SUPPORTED (also
@@ -114,8 +157,15 @@ pub unsafe extern "C" fn wholememory_communicator_support_type_location(
     memory_type: MaybeUninit<wholememory_memory_type_t>,
     memory_location: MaybeUninit<wholememory_memory_location_t>,
 ) -> wholememory_error_code_t {
-    let _ = (comm, memory_type, memory_location);
-    super::super::guard::later()
+    guard::code(|| {
+        let object = live("comm", comm)?;
+        let (kind, place) = (raw(memory_type), raw(memory_location));
+        match (MemoryType::from_raw(kind), Location::from_raw(place)) {
+            (Some(kind), Some(place)) => object.comm.supports(kind, place),
+            (None, _) => fail!(NotSupported, "memory type {} is none of 1 to 4", kind as i32),
+            (_, None) => fail!(NotSupported, "memory location {} is none of DEVICE (1), HOST (2)", place as i32),
+        }
+    })
 }
 
 /// Writes the caller's rank. Local. INVALID_INPUT for NULL, dead or foreign objects.
@@ -124,8 +174,12 @@ pub unsafe extern "C" fn wholememory_communicator_get_rank(
     rank: *mut c_int,
     comm: wholememory_comm_t,
 ) -> wholememory_error_code_t {
-    let _ = (rank, comm);
-    super::super::guard::later()
+    guard::code(|| {
+        let object = live("comm", comm)?;
+        // SAFETY: the caller's place holds an int.
+        unsafe { Out::new("rank", rank)?.write(object.comm.rank() as c_int) };
+        Ok(())
+    })
 }
 
 /// Writes the number of ranks. Local. INVALID_INPUT for NULL, dead or foreign objects.
@@ -134,8 +188,12 @@ pub unsafe extern "C" fn wholememory_communicator_get_size(
     size: *mut c_int,
     comm: wholememory_comm_t,
 ) -> wholememory_error_code_t {
-    let _ = (size, comm);
-    super::super::guard::later()
+    guard::code(|| {
+        let object = live("comm", comm)?;
+        // SAFETY: the caller's place holds an int.
+        unsafe { Out::new("size", size)?.write(object.comm.size() as c_int) };
+        Ok(())
+    })
 }
 
 /// Writes the number of ranks on the caller's node. Local. INVALID_INPUT for NULL, dead or foreign objects.
@@ -144,8 +202,12 @@ pub unsafe extern "C" fn wholememory_communicator_get_local_size(
     local_size: *mut c_int,
     comm: wholememory_comm_t,
 ) -> wholememory_error_code_t {
-    let _ = (local_size, comm);
-    super::super::guard::later()
+    guard::code(|| {
+        let object = live("comm", comm)?;
+        // SAFETY: the caller's place holds an int.
+        unsafe { Out::new("local_size", local_size)?.write(object.comm.local_size() as c_int) };
+        Ok(())
+    })
 }
 
 /// Writes the NVLink clique of the caller's rank. Local. INVALID_INPUT for NULL, dead or foreign objects.
@@ -154,8 +216,22 @@ pub unsafe extern "C" fn wholememory_communicator_get_clique_info(
     clique_info: *mut clique_info_t,
     comm: wholememory_comm_t,
 ) -> wholememory_error_code_t {
-    let _ = (clique_info, comm);
-    super::super::guard::later()
+    guard::code(|| {
+        let object = live("comm", comm)?;
+        let place = Out::new("clique_info", clique_info)?;
+        let info = object.comm.clique_info();
+        let info = clique_info_t {
+            is_in_clique: info.is_in_clique.into(),
+            clique_first_rank: info.first_rank,
+            clique_rank: info.rank,
+            clique_rank_num: info.rank_count,
+            clique_id: info.id,
+            clique_num: info.count,
+        };
+        // SAFETY: the caller's place holds the struct.
+        unsafe { place.write(info) };
+        Ok(())
+    })
 }
 
 /// True if the communicator moves DISTRIBUTED memory by NVSHMEM. This version: false. `comm` is not looked at.
@@ -174,8 +250,7 @@ pub unsafe extern "C" fn wholememory_communicator_set_distributed_backend(
     comm: wholememory_comm_t,
     distributed_backend: MaybeUninit<wholememory_distributed_backend_t>,
 ) -> wholememory_error_code_t {
-    let _ = (comm, distributed_backend);
-    super::super::guard::later()
+    guard::code(|| live("comm", comm)?.comm.set_backend(raw(distributed_backend)))
 }
 
 /// The backend of the communicator, NCCL at first. Local. NONE for NULL, dead or foreign communicators.
@@ -183,8 +258,9 @@ pub unsafe extern "C" fn wholememory_communicator_set_distributed_backend(
 pub unsafe extern "C" fn wholememory_communicator_get_distributed_backend(
     comm: wholememory_comm_t,
 ) -> wholememory_distributed_backend_t {
-    let _ = comm;
-    wholememory_distributed_backend_t::WHOLEMEMORY_DB_NONE
+    guard::value(wholememory_distributed_backend_t::WHOLEMEMORY_DB_NONE, || {
+        Ok(live("comm", comm)?.comm.backend().into())
+    })
 }
 
 /// Waits until all ranks are here. Collective. It does not wait for work on CUDA streams: synchronise those first.
@@ -195,20 +271,21 @@ pub unsafe extern "C" fn wholememory_communicator_get_distributed_backend(
 pub unsafe extern "C" fn wholememory_communicator_barrier(
     comm: wholememory_comm_t,
 ) -> wholememory_error_code_t {
-    let _ = comm;
-    super::super::guard::later()
+    guard::code(|| live("comm", comm)?.comm.barrier())
 }
 
 /// True if all ranks are on one node. Local. False for NULL, dead or foreign communicators.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_is_intranode_communicator(comm: wholememory_comm_t) -> bool {
-    let _ = comm;
-    false
+    guard::value(false, || Ok(live("comm", comm)?.comm.is_intranode()))
 }
 
 /// True if all ranks are in one multi-node NVLink domain. Local. False for NULL, dead or foreign communicators.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_is_intra_mnnvl_communicator(comm: wholememory_comm_t) -> bool {
-    let _ = comm;
-    false
+    guard::value(false, || Ok(live("comm", comm)?.comm.is_intra_mnnvl()))
+}
+
+fn live(name: &str, comm: wholememory_comm_t) -> Result<Arc<CommObject>> {
+    table().live(name, comm as usize)
 }

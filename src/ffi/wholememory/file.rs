@@ -4,7 +4,13 @@
 
 use super::library::wholememory_error_code_t;
 use super::memory::wholememory_handle_t;
+use crate::error::{Result, ensure};
+use crate::ffi::convert::{path, values};
+use crate::ffi::guard;
+use crate::ffi::objects::{MemoryObject, table};
+use crate::memory::{LoadRequest, StoreRequest, load_from_file, store_to_file};
 use std::ffi::{c_char, c_int};
+use std::path::PathBuf;
 
 /// Fills a handle from files. Collective, the same arguments on all ranks.
 ///
@@ -29,16 +35,19 @@ pub unsafe extern "C" fn wholememory_load_from_file(
     file_count: c_int,
     round_robin_size: c_int,
 ) -> wholememory_error_code_t {
-    let _ = (
-        wholememory_handle,
-        memory_offset,
-        memory_entry_size,
-        file_entry_size,
-        file_names,
-        file_count,
-        round_robin_size,
-    );
-    super::super::guard::later()
+    guard::code(|| {
+        let (object, _) =
+            table().live_or_tombstone::<MemoryObject>("wholememory_handle", wholememory_handle as usize)?;
+        let request = LoadRequest {
+            memory_offset_bytes: memory_offset,
+            memory_entry_bytes: memory_entry_size,
+            file_entry_bytes: file_entry_size,
+            // SAFETY: the caller's array holds `file_count` names.
+            files: unsafe { paths(file_names, file_count) },
+            round_robin_records: round_robin_size,
+        };
+        load_from_file(&object.memory, &request)
+    })
 }
 
 /// Writes the own partition of every rank to its own file. Collective; each rank names its own file, which is created or truncated.
@@ -56,12 +65,38 @@ pub unsafe extern "C" fn wholememory_store_to_file(
     file_entry_size: usize,
     local_file_name: *const c_char,
 ) -> wholememory_error_code_t {
-    let _ = (
-        wholememory_handle,
-        memory_offset,
-        memory_entry_stride,
-        file_entry_size,
-        local_file_name,
+    guard::code(|| {
+        let (object, _) =
+            table().live_or_tombstone::<MemoryObject>("wholememory_handle", wholememory_handle as usize)?;
+        let request = StoreRequest {
+            memory_offset_bytes: memory_offset,
+            memory_entry_bytes: memory_entry_stride,
+            file_entry_bytes: file_entry_size,
+            // SAFETY: the caller's name is NULL or a string.
+            file: unsafe { path("local_file_name", local_file_name) },
+        };
+        store_to_file(&object.memory, &request)
+    })
+}
+
+const MOST_FILES: c_int = 65535;
+
+/// # Safety
+/// The array is NULL or holds `count` pointers, each NULL or a string.
+unsafe fn paths(names: *mut *const c_char, count: c_int) -> Result<Vec<PathBuf>> {
+    ensure!(
+        (0..=MOST_FILES).contains(&count),
+        InvalidInput,
+        "file_count is {count}, it must be in [0, {MOST_FILES}]"
     );
-    super::super::guard::later()
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: by the contract of this function.
+    let names = unsafe { values("file_names", names.cast_const(), count as usize) }?;
+    let name = |(i, name): (usize, &*const c_char)| {
+        // SAFETY: by the contract of this function.
+        unsafe { path(&format!("file_names[{i}]"), *name) }
+    };
+    names.iter().enumerate().map(name).collect()
 }

@@ -2,8 +2,25 @@
 
 #![allow(non_camel_case_types)]
 
+use crate::comm::depart_all;
+use crate::error::ensure;
+use crate::ffi::convert::{raw, truth};
+use crate::ffi::guard;
+use crate::ffi::objects::{CommObject, forget_communicator, table};
+use crate::log::say;
+use crate::{platform, settings};
 use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+static RMM_ENABLED: AtomicBool = AtomicBool::new(false);
+
+/// Whether init was called without a finalize since.
+fn initialised() -> MutexGuard<'static, bool> {
+    static INITIALISED: Mutex<bool> = Mutex::new(false);
+    INITIALISED.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What a call came to. The sentence that belongs to a failure is `wholememory_get_last_error()` (`wholememory/error.h`).
 #[repr(C)]
@@ -56,8 +73,22 @@ pub unsafe extern "C" fn wholememory_init(
     flags: c_uint,
     log_level: MaybeUninit<LogLevel>,
 ) -> wholememory_error_code_t {
-    let _ = (flags, log_level);
-    super::super::guard::later()
+    let _ = flags;
+    guard::code(|| {
+        let mut initialised = initialised();
+        ensure!(
+            !*initialised,
+            Logic,
+            "the library is initialised already in this process; wholememory_finalize comes before another wholememory_init"
+        );
+        platform::at_init()?;
+        crate::log::set_level(raw(log_level));
+        for name in settings::ignored_but_set() {
+            say!(Info, "{name} is set, but has no effect in this library");
+        }
+        *initialised = true;
+        Ok(())
+    })
 }
 
 /// Ends the use of the library: destroys every live communicator of the process with its handles. Collective over all of them:
@@ -67,21 +98,35 @@ pub unsafe extern "C" fn wholememory_init(
 /// destroyed. The library may be initialised again. Always SUCCESS, also without init and after the death of a rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_finalize() -> wholememory_error_code_t {
-    super::super::guard::later()
+    guard::code(|| {
+        *initialised() = false;
+        let mut all = table().all::<CommObject>();
+        all.retain(|(_, object)| object.owner.is_none());
+        let communicators: Vec<_> = all.iter().map(|(_, object)| object.comm.clone()).collect();
+        depart_all(&communicators);
+        all.iter().for_each(|(handle, _)| forget_communicator(*handle));
+        Ok(())
+    })
 }
 
 /// Sets a flag of the process that asks for allocation through RMM. This library does not use RMM: the flag is kept and
 /// reported, allocation is not changed. Always SUCCESS.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_set_rmm_enabled(enabled: MaybeUninit<bool>) -> wholememory_error_code_t {
-    let _ = enabled;
-    super::super::guard::later()
+    guard::code(|| {
+        let enabled = truth(enabled);
+        if enabled && !RMM_ENABLED.swap(enabled, Ordering::Relaxed) {
+            say!(Warn, "RMM is asked for, but this library allocates without it");
+        }
+        RMM_ENABLED.store(enabled, Ordering::Relaxed);
+        Ok(())
+    })
 }
 
 /// The flag of `wholememory_set_rmm_enabled`; false at first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_is_rmm_enabled() -> bool {
-    false
+    RMM_ENABLED.load(Ordering::Relaxed)
 }
 
 /// True if the library was built with NVSHMEM. This version: false.
@@ -94,5 +139,13 @@ pub unsafe extern "C" fn wholememory_is_build_with_nvshmem() -> bool {
 /// 0 without a driver or a device, -1 when fork, pipe or the driver fails. A count above 0 is remembered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fork_get_device_count() -> c_int {
-    0
+    guard::value(-1, || {
+        let count = platform::fork_device_count();
+        ensure!(
+            count >= 0,
+            Cuda,
+            "the devices cannot be counted: the message at ERROR says why"
+        );
+        Ok(count)
+    })
 }

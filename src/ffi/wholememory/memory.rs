@@ -5,8 +5,16 @@
 use super::super::global_reference::wholememory_gref_t;
 use super::communicator::wholememory_comm_t;
 use super::library::wholememory_error_code_t;
+use crate::error::{Error, Result, ensure};
+use crate::ffi::convert::{Out, partition, pointer, raw, write_if_wanted};
+use crate::ffi::guard;
+use crate::ffi::objects::{CommObject, MemoryObject, bury_memory, table};
+use crate::kinds::{Backend, Location, MemoryType};
+use crate::memory::{MallocRequest, Memory, equal_entry_partition_plan};
+use crate::span::{Address, Span};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 /// How the partitions of a handle can be reached.
 #[repr(C)]
@@ -70,16 +78,24 @@ pub unsafe extern "C" fn wholememory_malloc(
     data_granularity: usize,
     rank_entry_partition: *mut usize,
 ) -> wholememory_error_code_t {
-    let _ = (
-        wholememory_handle_ptr,
-        total_size,
-        comm,
-        memory_type,
-        memory_location,
-        data_granularity,
-        rank_entry_partition,
-    );
-    super::super::guard::later()
+    guard::code(|| {
+        let object = table().live::<CommObject>("comm", comm as usize)?;
+        let place = Out::new("wholememory_handle_ptr", wholememory_handle_ptr);
+        // A rank whose own arguments are bad takes part all the same, so that every rank learns of it.
+        let request = place.as_ref().map_err(Error::clone).map(|_| MallocRequest {
+            total_bytes: total_size,
+            memory_type: raw(memory_type),
+            location: raw(memory_location),
+            granule_bytes: data_granularity,
+            // SAFETY: NULL, or one value a rank by the contract.
+            rank_granules: unsafe { partition(rank_entry_partition, object.comm.size()) },
+        });
+        let memory = Memory::malloc(&object.comm, request)?;
+        let handle = MemoryObject::enter(memory, comm as usize, &object)?;
+        // SAFETY: the caller's place holds a handle.
+        unsafe { place?.write(handle as wholememory_handle_t) };
+        Ok(())
+    })
 }
 
 /// Frees a handle. Collective, the same handle on all ranks, whose use of it must have ended (streams synchronised).
@@ -90,8 +106,16 @@ pub unsafe extern "C" fn wholememory_malloc(
 pub unsafe extern "C" fn wholememory_free(
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
-    let _ = wholememory_handle;
-    super::super::guard::later()
+    guard::code(|| {
+        let handle = wholememory_handle as usize;
+        // A dead handle of a live communicator takes part, so that the other ranks learn of it.
+        let (object, dead) = table().live_or_tombstone::<MemoryObject>("wholememory_handle", handle)?;
+        let outcome = object.memory.free();
+        if !dead && !object.memory.is_live() {
+            bury_memory(handle, object.comm);
+        }
+        outcome
+    })
 }
 
 /// Writes the communicator passed to malloc (the same value; not a new reference). INVALID_INPUT for NULL, dead or foreign objects.
@@ -100,8 +124,12 @@ pub unsafe extern "C" fn wholememory_get_communicator(
     comm: *mut wholememory_comm_t,
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
-    let _ = (comm, wholememory_handle);
-    super::super::guard::later()
+    guard::code(|| {
+        let object = live(wholememory_handle)?;
+        // SAFETY: the caller's place holds a communicator.
+        unsafe { Out::new("comm", comm)?.write(object.comm as wholememory_comm_t) };
+        Ok(())
+    })
 }
 
 /// Writes the communicator of the ranks on the own node that a HIERARCHY handle uses. It belongs to the communicator of the
@@ -111,8 +139,12 @@ pub unsafe extern "C" fn wholememory_get_local_communicator(
     comm: *mut wholememory_comm_t,
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
-    let _ = (comm, wholememory_handle);
-    super::super::guard::later()
+    guard::code(|| {
+        let (local, _) = pair(wholememory_handle)?;
+        // SAFETY: the caller's place holds a communicator.
+        unsafe { Out::new("comm", comm)?.write(local as wholememory_comm_t) };
+        Ok(())
+    })
 }
 
 /// Writes the communicator of the ranks with the same place in every node that a HIERARCHY handle uses. It belongs to the
@@ -122,8 +154,12 @@ pub unsafe extern "C" fn wholememory_get_cross_communicator(
     comm: *mut wholememory_comm_t,
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
-    let _ = (comm, wholememory_handle);
-    super::super::guard::later()
+    guard::code(|| {
+        let (_, cross) = pair(wholememory_handle)?;
+        // SAFETY: the caller's place holds a communicator.
+        unsafe { Out::new("comm", comm)?.write(cross as wholememory_comm_t) };
+        Ok(())
+    })
 }
 
 /// The type passed to malloc. NONE for NULL, dead or foreign handles.
@@ -131,8 +167,9 @@ pub unsafe extern "C" fn wholememory_get_cross_communicator(
 pub unsafe extern "C" fn wholememory_get_memory_type(
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_memory_type_t {
-    let _ = wholememory_handle;
-    wholememory_memory_type_t::WHOLEMEMORY_MT_NONE
+    guard::value(wholememory_memory_type_t::WHOLEMEMORY_MT_NONE, || {
+        Ok(live(wholememory_handle)?.memory.memory_type().into())
+    })
 }
 
 /// The location passed to malloc. NONE for NULL, dead or foreign handles.
@@ -140,8 +177,9 @@ pub unsafe extern "C" fn wholememory_get_memory_type(
 pub unsafe extern "C" fn wholememory_get_memory_location(
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_memory_location_t {
-    let _ = wholememory_handle;
-    wholememory_memory_location_t::WHOLEMEMORY_ML_NONE
+    guard::value(wholememory_memory_location_t::WHOLEMEMORY_ML_NONE, || {
+        Ok(live(wholememory_handle)?.memory.location().into())
+    })
 }
 
 /// The backend the handle was made with. NONE for NULL, dead or foreign handles.
@@ -149,22 +187,21 @@ pub unsafe extern "C" fn wholememory_get_memory_location(
 pub unsafe extern "C" fn wholememory_get_distributed_backend(
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_distributed_backend_t {
-    let _ = wholememory_handle;
-    wholememory_distributed_backend_t::WHOLEMEMORY_DB_NONE
+    guard::value(wholememory_distributed_backend_t::WHOLEMEMORY_DB_NONE, || {
+        Ok(live(wholememory_handle)?.memory.backend().into())
+    })
 }
 
 /// The size passed to malloc in bytes. 0 for NULL, dead or foreign handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_get_total_size(wholememory_handle: wholememory_handle_t) -> usize {
-    let _ = wholememory_handle;
-    0
+    guard::value(0, || Ok(live(wholememory_handle)?.memory.total_bytes()))
 }
 
 /// The granularity passed to malloc in bytes. 0 for NULL, dead or foreign handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_get_data_granularity(wholememory_handle: wholememory_handle_t) -> usize {
-    let _ = wholememory_handle;
-    0
+    guard::value(0, || Ok(live(wholememory_handle)?.memory.partition().granule_bytes))
 }
 
 /// Writes address, size and offset in the whole (bytes) of the caller's own partition. Each output may be NULL. The address
@@ -176,8 +213,12 @@ pub unsafe extern "C" fn wholememory_get_local_memory(
     local_offset: *mut usize,
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
-    let _ = (local_ptr, local_size, local_offset, wholememory_handle);
-    super::super::guard::later()
+    guard::code(|| {
+        let span = live(wholememory_handle)?.memory.local()?;
+        // SAFETY: each of the caller's places is NULL or holds its value.
+        unsafe { write_span(span, local_ptr, local_size, local_offset) };
+        Ok(())
+    })
 }
 
 /// Writes the size of the caller's own partition in bytes. INVALID_INPUT for NULL, dead or foreign objects.
@@ -186,8 +227,12 @@ pub unsafe extern "C" fn wholememory_get_local_size(
     local_size: *mut usize,
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
-    let _ = (local_size, wholememory_handle);
-    super::super::guard::later()
+    guard::code(|| {
+        let span = live(wholememory_handle)?.memory.local()?;
+        // SAFETY: the caller's place holds a size.
+        unsafe { Out::new("local_size", local_size)?.write(span.size_bytes) };
+        Ok(())
+    })
 }
 
 /// Writes the offset of the caller's own partition in the whole, in bytes. INVALID_INPUT for NULL, dead or foreign objects.
@@ -196,8 +241,12 @@ pub unsafe extern "C" fn wholememory_get_local_offset(
     local_offset: *mut usize,
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
-    let _ = (local_offset, wholememory_handle);
-    super::super::guard::later()
+    guard::code(|| {
+        let span = live(wholememory_handle)?.memory.local()?;
+        // SAFETY: the caller's place holds a size.
+        unsafe { Out::new("local_offset", local_offset)?.write(span.offset_bytes) };
+        Ok(())
+    })
 }
 
 /// Writes address, size and offset in the whole (bytes) of the partition of `rank` as this process sees it. Each output may be NULL.
@@ -212,14 +261,19 @@ pub unsafe extern "C" fn wholememory_get_rank_memory(
     rank: c_int,
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
-    let _ = (
-        rank_memory_ptr,
-        rank_memory_size,
-        rank_memory_offset,
-        rank,
-        wholememory_handle,
-    );
-    super::super::guard::later()
+    guard::code(|| {
+        let memory = &live(wholememory_handle)?.memory;
+        let span = memory.of_rank(rank);
+        let in_world = usize::try_from(rank).is_ok_and(|rank| rank < memory.partition().world_ranks());
+        let written = match &span {
+            Ok(span) => *span,
+            Err(_) if in_world && memory.is_live() => Span::default(),
+            Err(_) => return span.map(drop),
+        };
+        // SAFETY: each of the caller's places is NULL or holds its value.
+        unsafe { write_span(written, rank_memory_ptr, rank_memory_size, rank_memory_offset) };
+        span.map(drop)
+    })
 }
 
 /// Writes `ceil(total_entry_count / world_size)`: the entries a rank owns by default (the last ranks may own less).
@@ -231,8 +285,13 @@ pub unsafe extern "C" fn wholememory_equal_entry_partition_plan(
     total_entry_count: usize,
     world_size: c_int,
 ) -> wholememory_error_code_t {
-    let _ = (per_rank_entry, total_entry_count, world_size);
-    super::super::guard::later()
+    guard::code(|| {
+        let place = Out::new("per_rank_entry", per_rank_entry)?;
+        let entries = equal_entry_partition_plan(total_entry_count, world_size)?;
+        // SAFETY: the caller's place holds a size.
+        unsafe { place.write(entries) };
+        Ok(())
+    })
 }
 
 /// Writes the base of the one address range of a CONTINUOUS or CHUNKED HOST handle, as this process sees it.
@@ -243,8 +302,14 @@ pub unsafe extern "C" fn wholememory_get_global_pointer(
     global_ptr: *mut *mut c_void,
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
-    let _ = (global_ptr, wholememory_handle);
-    super::super::guard::later()
+    guard::code(|| {
+        let object = live(wholememory_handle)?;
+        let place = Out::new("global_ptr", global_ptr)?;
+        let base = object.memory.global_pointer();
+        // SAFETY: the caller's place holds a pointer.
+        unsafe { place.write(pointer(*base.as_ref().unwrap_or(&Address::NULL))) };
+        base.map(drop)
+    })
 }
 
 /// Writes what device code needs to reach every partition (`wholememory/global_reference.h`, `device_reference.cuh`).
@@ -257,8 +322,12 @@ pub unsafe extern "C" fn wholememory_get_global_reference(
     wholememory_gref: *mut wholememory_gref_t,
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
-    let _ = (wholememory_gref, wholememory_handle);
-    super::super::guard::later()
+    guard::code(|| {
+        let object = live(wholememory_handle)?;
+        let place = Out::new("wholememory_gref", wholememory_gref)?;
+        // SAFETY: the caller's place holds the struct.
+        unsafe { write_reference(&object.memory, place) }
+    })
 }
 
 /// Writes the size of every rank's partition in bytes: world size values. INVALID_INPUT for NULL, dead or foreign objects.
@@ -267,8 +336,19 @@ pub unsafe extern "C" fn wholememory_get_rank_partition_sizes(
     rank_sizes: *mut usize,
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
-    let _ = (rank_sizes, wholememory_handle);
-    super::super::guard::later()
+    guard::code(|| {
+        let object = live(wholememory_handle)?;
+        let sizes: Vec<usize> = object
+            .memory
+            .partition()
+            .starts_bytes
+            .windows(2)
+            .map(|pair| pair[1] - pair[0])
+            .collect();
+        // SAFETY: the caller's place holds one value a rank.
+        unsafe { Out::new("rank_sizes", rank_sizes)?.write_all(&sizes) };
+        Ok(())
+    })
 }
 
 /// Writes where every rank's partition begins in the whole, in bytes, and the total size: world size + 1 values.
@@ -278,6 +358,86 @@ pub unsafe extern "C" fn wholememory_get_rank_partition_offsets(
     rank_offsets: *mut usize,
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
-    let _ = (rank_offsets, wholememory_handle);
-    super::super::guard::later()
+    guard::code(|| {
+        let object = live(wholememory_handle)?;
+        // SAFETY: the caller's place holds one value a rank and one more.
+        unsafe { Out::new("rank_offsets", rank_offsets)?.write_all(&object.memory.partition().starts_bytes) };
+        Ok(())
+    })
+}
+
+impl From<MemoryType> for wholememory_memory_type_t {
+    fn from(memory_type: MemoryType) -> wholememory_memory_type_t {
+        match memory_type {
+            MemoryType::Continuous => wholememory_memory_type_t::WHOLEMEMORY_MT_CONTINUOUS,
+            MemoryType::Chunked => wholememory_memory_type_t::WHOLEMEMORY_MT_CHUNKED,
+            MemoryType::Distributed => wholememory_memory_type_t::WHOLEMEMORY_MT_DISTRIBUTED,
+            MemoryType::Hierarchy => wholememory_memory_type_t::WHOLEMEMORY_MT_HIERARCHY,
+        }
+    }
+}
+
+impl From<Location> for wholememory_memory_location_t {
+    fn from(location: Location) -> wholememory_memory_location_t {
+        match location {
+            Location::Device => wholememory_memory_location_t::WHOLEMEMORY_ML_DEVICE,
+            Location::Host => wholememory_memory_location_t::WHOLEMEMORY_ML_HOST,
+        }
+    }
+}
+
+impl From<Backend> for wholememory_distributed_backend_t {
+    fn from(backend: Backend) -> wholememory_distributed_backend_t {
+        match backend {
+            Backend::Nccl => wholememory_distributed_backend_t::WHOLEMEMORY_DB_NCCL,
+            Backend::Nvshmem => wholememory_distributed_backend_t::WHOLEMEMORY_DB_NVSHMEM,
+        }
+    }
+}
+
+fn live(handle: wholememory_handle_t) -> Result<Arc<MemoryObject>> {
+    table().live("wholememory_handle", handle as usize)
+}
+
+/// The handles of the local and the cross communicator.
+fn pair(handle: wholememory_handle_t) -> Result<(usize, usize)> {
+    let object = live(handle)?;
+    let hierarchy = object.memory.hierarchy()?;
+    table()
+        .live::<CommObject>("the communicator of wholememory_handle", object.comm)?
+        .pair(object.comm, &hierarchy)
+}
+
+/// # Safety
+/// Each place is NULL or valid for its value.
+unsafe fn write_span(span: Span, base: *mut *mut c_void, size: *mut usize, offset: *mut usize) {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        write_if_wanted(base, pointer(span.address));
+        write_if_wanted(size, span.size_bytes);
+        write_if_wanted(offset, span.offset_bytes);
+    }
+}
+
+/// Fills a global reference, also where its pointer is NULL, which is INVALID_INPUT.
+/// # Safety
+/// The place is valid for the struct.
+pub(crate) unsafe fn write_reference(memory: &Memory, place: Out<wholememory_gref_t>) -> Result<()> {
+    let reference = memory.global_reference()?;
+    let filled = wholememory_gref_t {
+        pointer: pointer(reference.pointer),
+        rank_memory_offsets: pointer(reference.rank_memory_offsets).cast(),
+        world_size: reference.world_size,
+        stride: reference.stride_bytes,
+        same_chunk: reference.same_chunk,
+    };
+    // SAFETY: by the contract of this function.
+    unsafe { place.write(filled) };
+    ensure!(
+        !reference.pointer.is_null(),
+        InvalidInput,
+        "{} memory has no global reference: its ranks reach each other through gather and scatter",
+        memory.memory_type()
+    );
+    Ok(())
 }
