@@ -90,7 +90,10 @@ fn splits_order_by_key_and_outlive_their_parent() {
 fn a_bad_colour_on_one_rank_fails_all_and_leaves_the_communicator_usable() {
     ranks(3, |comm| {
         let color = if comm.rank() == 1 { -2 } else { 0 };
-        assert_eq!(comm.split(color, 0, Ok(())).err().unwrap().kind, Kind::InvalidValue);
+        assert_eq!(
+            comm.split(color, 0, Ok(())).err().unwrap().kind,
+            Kind::InvalidValue
+        );
         comm.barrier().unwrap();
         comm.destroy().unwrap();
     });

@@ -114,7 +114,6 @@ impl Environment {
     pub(crate) fn run(self, body: impl FnOnce(&dyn Buffers) -> Result<()>) -> wholememory_error_code_t {
         let code = guard::code(|| body(&self));
         let kept = self.held.kept.get();
-        drop(self);
         if !kept.is_null() {
             // SAFETY: `kept` is what the shim left, it is thrown once, and no frame of the library with anything to
             // release or to catch is left on the way to the caller.
@@ -217,7 +216,10 @@ impl Drop for Block<'_> {
 impl Buffers for Environment {
     fn scratch(&self, count: usize, dtype: DType, kind: AllocationType) -> Result<Box<dyn Scratch + '_>> {
         let Some(bytes) = bytes_of(count, dtype) else {
-            fail!(OutOfMemory, "scratch of {count} elements of {dtype} is more than 2^63 - 1 bytes");
+            fail!(
+                OutOfMemory,
+                "scratch of {count} elements of {dtype} is more than 2^63 - 1 bytes"
+            );
         };
         let Some(functions) = &self.functions else {
             let platform = current()?.name();
@@ -277,9 +279,7 @@ impl Buffers for Environment {
             return Err(missing("output_fns"));
         };
         let outputs = &functions.output_fns;
-        let malloc = outputs
-            .malloc_fn
-            .ok_or_else(|| missing("output_fns.malloc_fn"))?;
+        let malloc = outputs.malloc_fn.ok_or_else(|| missing("output_fns.malloc_fn"))?;
         self.allocate(
             "output_fns.malloc_fn",
             malloc as *const c_void,

@@ -26,7 +26,7 @@ pub(crate) fn truth(value: MaybeUninit<bool>) -> bool {
 /// The enum of a raw dtype as the C structs hold it.
 pub(crate) fn dressed<T: Copy>(raw: u32) -> MaybeUninit<T> {
     const { assert!(size_of::<T>() == 4 && align_of::<T>() == 4) };
-    let mut value = MaybeUninit::uninit();
+    let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: 4 aligned bytes are written to a place that has them; the place may hold any pattern.
     unsafe { value.as_mut_ptr().cast::<u32>().write(raw) };
     value
@@ -105,7 +105,11 @@ pub(crate) unsafe fn partition(from: *const usize, ranks: usize) -> Option<Vec<u
 /// # Errors
 /// INVALID_INPUT for a required output context that is NULL.
 pub(crate) fn context_given(name: &str, context: *const c_void) -> Result<()> {
-    ensure!(!context.is_null(), InvalidInput, "{name} is NULL, the operation needs it for its output");
+    ensure!(
+        !context.is_null(),
+        InvalidInput,
+        "{name} is NULL, the operation needs it for its output"
+    );
     Ok(())
 }
 
@@ -115,7 +119,11 @@ pub(crate) fn context_given(name: &str, context: *const c_void) -> Result<()> {
 /// # Safety
 /// The pointer is NULL or points at a string ended by NUL.
 pub(crate) unsafe fn path(name: &str, from: *const c_char) -> Result<PathBuf> {
-    ensure!(!from.is_null(), InvalidInput, "{name} is NULL, it must be a file name");
+    ensure!(
+        !from.is_null(),
+        InvalidInput,
+        "{name} is NULL, it must be a file name"
+    );
     // SAFETY: by the contract of this function.
     let text = unsafe { CStr::from_ptr(from) };
     Ok(PathBuf::from(std::ffi::OsStr::from_bytes(text.to_bytes())))

@@ -2,15 +2,15 @@
 
 #![allow(non_camel_case_types)]
 
+use super::convert::{Out, raw, read};
 use super::env_func_ptrs::wholememory_env_func_t;
+use super::guard;
+use super::objects::{CommObject, table};
 use super::tensor_description::wholememory_tensor_description_t;
 use super::wholememory::communicator::wholememory_comm_t;
 use super::wholememory::library::wholememory_error_code_t;
 use super::wholememory::memory::{wholememory_memory_location_t, wholememory_memory_type_t};
 use super::wholememory_tensor::wholememory_tensor_t;
-use super::convert::{Out, raw, read};
-use super::guard;
-use super::objects::{CommObject, table};
 use crate::embedding;
 use crate::error::{Result, ensure, fail};
 use std::ffi::{c_char, c_int, c_void};
@@ -250,7 +250,11 @@ pub unsafe extern "C" fn wholememory_embedding_drop_all_cache(
 
 /// In this version nothing has a handle of such a kind.
 fn no_handle<T, A>(name: &str, kind: &str, given: *mut T) -> Result<A> {
-    ensure!(!given.is_null(), InvalidInput, "{name} is NULL, it must be {kind}");
+    ensure!(
+        !given.is_null(),
+        InvalidInput,
+        "{name} is NULL, it must be {kind}"
+    );
     fail!(InvalidInput, "{name} is {given:p}, which is no handle of {kind}")
 }
 

@@ -2,8 +2,8 @@
 
 #![allow(non_camel_case_types)]
 
-use super::tensor_description::wholememory_tensor_description_t;
 use super::guard;
+use super::tensor_description::wholememory_tensor_description_t;
 use crate::error::fail;
 use crate::platform::current;
 use std::ffi::{c_int, c_void};
@@ -82,13 +82,14 @@ pub struct wholememory_env_func_t {
 /// NULL before init, for a device that is not there, and on the CPU platform.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn get_device_prop(dev_id: c_int) -> *mut cudaDeviceProp {
-    guard::value(std::ptr::null_mut(), || {
-        match current()?.name() {
-            "cpu" => fail!(InvalidInput, "dev_id is {dev_id}, but the CPU platform has no devices"),
-            platform => fail!(
-                NotImplemented,
-                "properties of device {dev_id} of the {platform} platform are not in this version"
-            ),
-        }
+    guard::value(std::ptr::null_mut(), || match current()?.name() {
+        "cpu" => fail!(
+            InvalidInput,
+            "dev_id is {dev_id}, but the CPU platform has no devices"
+        ),
+        platform => fail!(
+            NotImplemented,
+            "properties of device {dev_id} of the {platform} platform are not in this version"
+        ),
     })
 }

@@ -2,13 +2,13 @@
 
 #![allow(non_camel_case_types)]
 
-use super::env_func_ptrs::wholememory_env_func_t;
-use super::wholememory::library::wholememory_error_code_t;
-use super::wholememory_tensor::wholememory_tensor_t;
 use super::callbacks::Environment;
 use super::convert::context_given;
+use super::env_func_ptrs::wholememory_env_func_t;
 use super::guard;
 use super::objects::operand;
+use super::wholememory::library::wholememory_error_code_t;
+use super::wholememory_tensor::wholememory_tensor_t;
 use crate::ops::graph::{AppendUnique, SelfLoop};
 use std::ffi::c_void;
 
@@ -42,7 +42,10 @@ pub unsafe extern "C-unwind" fn graph_append_unique(
             .description,
         };
         append.check()?;
-        context_given("output_unique_node_memory_context", output_unique_node_memory_context)?;
+        context_given(
+            "output_unique_node_memory_context",
+            output_unique_node_memory_context,
+        )?;
         given?;
         append.run()
     })

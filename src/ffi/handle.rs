@@ -45,8 +45,10 @@ struct State<E> {
 /// Slots come in blocks of 64, 128, 256 and so on, so a slot's place never moves.
 const BLOCKS: usize = (SLOT_BITS - 6) as usize;
 
+type Block<E> = Box<[RwLock<State<E>>]>;
+
 pub(crate) struct Table<E> {
-    blocks: [OnceLock<Box<[RwLock<State<E>>]>>; BLOCKS],
+    blocks: [OnceLock<Block<E>>; BLOCKS],
     free: Mutex<Vec<u32>>,
     next: AtomicU32,
 }
@@ -161,8 +163,7 @@ impl<E: Entry> Table<E> {
     where
         E: Holds<T>,
     {
-        self.look(value)
-            .ok_or_else(|| self.refusal::<T>(name, value))
+        self.look(value).ok_or_else(|| self.refusal::<T>(name, value))
     }
 
     /// Turns a live object into a tombstone; false if it was not live.
@@ -200,13 +201,9 @@ impl<E: Entry> Table<E> {
         E: Holds<T>,
     {
         let (number, generation, slot) = undress(value)?;
-        let mut state = self
-            .slot(slot)?
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.slot(slot)?.write().unwrap_or_else(PoisonError::into_inner);
         let there = number == T::NUMBER && state.generation == generation;
-        (there && state.entry.as_ref().is_some_and(|entry| entry.find().is_some()))
-            .then(|| with(&mut state))
+        (there && state.entry.as_ref().is_some_and(|entry| entry.find().is_some())).then(|| with(&mut state))
     }
 
     /// All live objects of a kind with their handles.
@@ -231,7 +228,10 @@ impl<E: Entry> Table<E> {
         let what = match undress(value) {
             _ if value == 0 => format!("{name} is NULL, it must be {wanted}"),
             Some((number, ..)) if number == T::NUMBER => {
-                format!("{name} is {value:#x}, {wanted} that does not exist any more ({})", T::END)
+                format!(
+                    "{name} is {value:#x}, {wanted} that does not exist any more ({})",
+                    T::END
+                )
             }
             Some((number, ..)) => match E::word(number) {
                 Some(word) => format!("{name} is {value:#x}, which is {word}, not {wanted}"),

@@ -1,8 +1,8 @@
 //! The two functions that are exported and declared in no header: loading from HDFS, which this library does not do.
 
+use super::guard;
 use super::wholememory::library::wholememory_error_code_t;
 use super::wholememory::memory::wholememory_handle_t;
-use super::guard;
 use crate::error::fail;
 use std::ffi::{c_char, c_int};
 

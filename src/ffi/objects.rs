@@ -92,7 +92,6 @@ pub(crate) enum Object {
     Tensor(Arc<TensorObject>),
 }
 
-
 macro_rules! kinds {
     ($($variant:ident($type:ty) = $number:literal, $word:literal, $end:literal;)+) => {
         $(
@@ -325,7 +324,10 @@ pub(crate) fn destroy_tensor(value: usize) -> Result<()> {
         None => TABLE.remove::<TensorObject>(value).is_some(),
     };
     if !gone {
-        fail!(InvalidInput, "wholememory_tensor {value:#x} was destroyed by another thread at the same time");
+        fail!(
+            InvalidInput,
+            "wholememory_tensor {value:#x} was destroyed by another thread at the same time"
+        );
     }
     LIVE_TENSORS.fetch_sub(1, Ordering::Relaxed);
     outcome

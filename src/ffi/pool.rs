@@ -9,7 +9,9 @@ use std::sync::{Mutex, PoisonError};
 /// One cache line, so that every block is aligned to it.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line([u8; 64]);
+struct Line {
+    _bytes: [u8; 64],
+}
 
 const LINE_BYTES: usize = size_of::<Line>();
 /// Free blocks above this are given back to the system.

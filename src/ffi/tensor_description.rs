@@ -180,7 +180,12 @@ pub unsafe extern "C" fn wholememory_copy_matrix_desc_to_tensor(
     guard::value((), || {
         // SAFETY: the caller's pointer is NULL or holds the struct.
         let matrix = unsafe { read("matrix_description", matrix_description) }?;
-        let tensor = Description::matrix(matrix.sizes, matrix.stride, matrix.storage_offset, raw(matrix.dtype));
+        let tensor = Description::matrix(
+            matrix.sizes,
+            matrix.stride,
+            matrix.storage_offset,
+            raw(matrix.dtype),
+        );
         // SAFETY: the caller's place holds the struct.
         unsafe { Out::new("tensor_description", tensor_description)?.write(tensor.into()) };
         Ok(())
@@ -198,7 +203,11 @@ pub unsafe extern "C" fn wholememory_convert_tensor_desc_to_array(
         let tensor = Description::from(unsafe { read("tensor_description", tensor_description) }?);
         let place = Out::new("array_description", array_description)?;
         let Some(array) = tensor.to_array() else {
-            fail!(InvalidInput, "{} is no array of stride 1 and known dtype", in_words(&tensor));
+            fail!(
+                InvalidInput,
+                "{} is no array of stride 1 and known dtype",
+                in_words(&tensor)
+            );
         };
         let array = wholememory_array_description_t {
             size: array.size,
@@ -223,7 +232,11 @@ pub unsafe extern "C" fn wholememory_convert_tensor_desc_to_matrix(
         let tensor = Description::from(unsafe { read("tensor_description", tensor_description) }?);
         let place = Out::new("matrix_description", matrix_description)?;
         let Some(matrix) = tensor.to_matrix() else {
-            fail!(InvalidInput, "{} is no matrix of column stride 1 and known dtype", in_words(&tensor));
+            fail!(
+                InvalidInput,
+                "{} is no matrix of column stride 1 and known dtype",
+                in_words(&tensor)
+            );
         };
         let matrix = wholememory_matrix_description_t {
             sizes: [matrix.rows, matrix.cols],
@@ -242,8 +255,10 @@ pub unsafe extern "C" fn wholememory_convert_tensor_desc_to_matrix(
 pub unsafe extern "C" fn wholememory_get_memory_element_count_from_array(
     array_description: *mut wholememory_array_description_t,
 ) -> i64 {
-    // SAFETY: the caller's pointer is NULL or holds the struct.
-    guard::value(-1, || Ok(unsafe { read("array_description", array_description) }?.size))
+    guard::value(-1, || {
+        // SAFETY: the caller's pointer is NULL or holds the struct.
+        Ok(unsafe { read("array_description", array_description) }?.size)
+    })
 }
 
 /// Elements from the first to behind the padding of the last row: `sizes[0] * stride`. -1 for NULL or overflow.
@@ -331,7 +346,12 @@ pub unsafe extern "C" fn wholememory_unsqueeze_tensor(
 ) -> bool {
     // SAFETY: the caller's pointer is NULL or holds the struct.
     guard::value(false, || unsafe {
-        change(tensor_description, |tensor| tensor.unsqueeze(dim), "unsqueezed", dim)
+        change(
+            tensor_description,
+            |tensor| tensor.unsqueeze(dim),
+            "unsqueezed",
+            dim,
+        )
     })
 }
 

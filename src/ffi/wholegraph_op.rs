@@ -2,13 +2,13 @@
 
 #![allow(non_camel_case_types)]
 
-use super::env_func_ptrs::wholememory_env_func_t;
-use super::wholememory::library::wholememory_error_code_t;
-use super::wholememory_tensor::wholememory_tensor_t;
 use super::callbacks::Environment;
 use super::convert::context_given;
+use super::env_func_ptrs::wholememory_env_func_t;
 use super::guard;
 use super::objects::operand;
+use super::wholememory::library::wholememory_error_code_t;
+use super::wholememory_tensor::wholememory_tensor_t;
 use crate::ops::random;
 use crate::ops::sampling::Sampling;
 use std::ffi::{c_int, c_ulonglong, c_void};

@@ -2,12 +2,12 @@
 
 #![allow(non_camel_case_types)]
 
-use super::env_func_ptrs::wholememory_env_func_t;
-use super::wholememory::library::wholememory_error_code_t;
-use super::wholememory_tensor::wholememory_tensor_t;
 use super::callbacks::Environment;
 use super::convert::address;
+use super::env_func_ptrs::wholememory_env_func_t;
 use super::objects::operand;
+use super::wholememory::library::wholememory_error_code_t;
+use super::wholememory_tensor::wholememory_tensor_t;
 use crate::error::{Error, Result};
 use crate::ops::{self, EnvTestContexts};
 use crate::platform::Stream;
@@ -41,7 +41,14 @@ pub unsafe extern "C-unwind" fn wholememory_gather(
         let mut prior = Ok(());
         let indices = or_none(operand("indices_tensor", indices_tensor), &mut prior);
         let output = or_none(operand("output_tensor", output_tensor), &mut prior);
-        let outcome = ops::gather(&table, &indices, &output, buffers, Stream(stream as usize), gather_sms);
+        let outcome = ops::gather(
+            &table,
+            &indices,
+            &output,
+            buffers,
+            Stream(stream as usize),
+            gather_sms,
+        );
         prior.and(outcome)
     })
 }
@@ -68,7 +75,14 @@ pub unsafe extern "C-unwind" fn wholememory_scatter(
         let mut prior = Ok(());
         let input = or_none(operand("input_tensor", input_tensor), &mut prior);
         let indices = or_none(operand("indices_tensor", indices_tensor), &mut prior);
-        let outcome = ops::scatter(&input, &indices, &table, buffers, Stream(stream as usize), scatter_sms);
+        let outcome = ops::scatter(
+            &input,
+            &indices,
+            &table,
+            buffers,
+            Stream(stream as usize),
+            scatter_sms,
+        );
         prior.and(outcome)
     })
 }

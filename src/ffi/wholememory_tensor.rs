@@ -2,18 +2,18 @@
 
 #![allow(non_camel_case_types)]
 
+use super::convert::{Out, address, partition, pointer, raw, read, values};
+use super::global_reference::continuous;
 use super::global_reference::wholememory_gref_t;
+use super::guard;
+use super::objects::{CommObject, MemoryObject, TensorObject, destroy_tensor, live_tensors, table};
 use super::tensor_description::wholememory_tensor_description_t;
 use super::wholememory::communicator::wholememory_comm_t;
 use super::wholememory::library::wholememory_error_code_t;
+use super::wholememory::memory::write_reference;
 use super::wholememory::memory::{
     wholememory_handle_t, wholememory_memory_location_t, wholememory_memory_type_t,
 };
-use super::convert::{Out, address, partition, pointer, raw, read, values};
-use super::global_reference::continuous;
-use super::guard;
-use super::objects::{CommObject, MemoryObject, TensorObject, destroy_tensor, live_tensors, table};
-use super::wholememory::memory::write_reference;
 use crate::error::{Error, Result, ensure, fail};
 use crate::kinds::MemoryType;
 use crate::memory::{MallocRequest, Memory};
@@ -156,7 +156,9 @@ pub unsafe extern "C" fn wholememory_tensor_get_memory_handle(
 pub unsafe extern "C" fn wholememory_tensor_get_tensor_description(
     wholememory_tensor: wholememory_tensor_t,
 ) -> *mut wholememory_tensor_description_t {
-    guard::value(std::ptr::null_mut(), || Ok(live(wholememory_tensor)?.description_place()))
+    guard::value(std::ptr::null_mut(), || {
+        Ok(live(wholememory_tensor)?.description_place())
+    })
 }
 
 /// Writes the global reference of the handle, or a continuous one to the storage (its offset is not applied).
@@ -195,7 +197,10 @@ pub unsafe extern "C" fn wholememory_tensor_map_local_tensor(
         let tensor = live(wholememory_tensor)?;
         let place = Out::new("local_tensor", local_tensor)?;
         let Storage::Memory(memory) = &tensor.storage else {
-            fail!(InvalidValue, "wholememory_tensor lies on plain memory, not on a handle");
+            fail!(
+                InvalidValue,
+                "wholememory_tensor lies on plain memory, not on a handle"
+            );
         };
         let span = memory.local()?;
         let description = shape::local_rows(&tensor.description(), span.offset_bytes, span.size_bytes)?;
@@ -215,7 +220,9 @@ pub unsafe extern "C" fn wholememory_tensor_get_data_pointer(
         let tensor = live(wholememory_tensor)?;
         let base = match &tensor.storage {
             Storage::Pointer(storage) => *storage,
-            Storage::Memory(memory) if memory.memory_type() == MemoryType::Continuous => memory.global_pointer()?,
+            Storage::Memory(memory) if memory.memory_type() == MemoryType::Continuous => {
+                memory.global_pointer()?
+            }
             Storage::Memory(memory) => fail!(
                 InvalidInput,
                 "wholememory_tensor lies on {} memory, which has no data pointer (CONTINUOUS has)",

@@ -17,8 +17,9 @@ pub struct Sampling {
 /// The memory type that matters for the engine; plain memory counts as mapped.
 fn distributed(operand: &Operand) -> Option<MemoryType> {
     match &operand.storage {
-        Storage::Memory(memory) => Some(memory.memory_type())
-            .filter(|t| !matches!(t, MemoryType::Continuous | MemoryType::Chunked)),
+        Storage::Memory(memory) => {
+            Some(memory.memory_type()).filter(|t| !matches!(t, MemoryType::Continuous | MemoryType::Chunked))
+        }
         Storage::Pointer(_) => None,
     }
 }

@@ -182,6 +182,9 @@ mod tests {
 
     const FLOAT: u32 = DType::Float as u32;
 
+    type Shape<'a> = (&'a [i64], &'a [i64]);
+    type Squeezing<'a> = (&'a [i64], &'a [i64], i32, Option<Shape<'a>>);
+
     fn of(sizes: &[i64], strides: &[i64]) -> Description {
         let mut description = Description {
             dim: sizes.len() as i32,
@@ -237,7 +240,7 @@ mod tests {
 
     #[test]
     fn squeezing() {
-        let cases: [(&[i64], &[i64], i32, Option<(&[i64], &[i64])>); 7] = [
+        let cases: [Squeezing; 7] = [
             (&[1, 5], &[5, 1], 0, None),
             (&[1, 5], &[1, 1], 0, Some((&[5], &[1]))),
             (&[5, 1], &[7, 1], 1, Some((&[5], &[7]))),
@@ -260,7 +263,7 @@ mod tests {
 
     #[test]
     fn unsqueezing() {
-        let cases: [(&[i64], &[i64], i32, (&[i64], &[i64])); 6] = [
+        let cases: [(&[i64], &[i64], i32, Shape); 6] = [
             (&[4, 6], &[8, 1], 0, (&[1, 4, 6], &[8, 8, 1])),
             (&[4, 6], &[8, 1], 1, (&[4, 1, 6], &[8, 1, 1])),
             (&[4, 6], &[8, 1], 2, (&[4, 6, 1], &[8, 1, 1])),

@@ -198,7 +198,7 @@ pub fn local_rows(description: &Description, offset_bytes: usize, size_bytes: us
     let end_bytes = (rows as usize).saturating_mul(unit_bytes);
     let bytes = size_bytes.min(end_bytes.saturating_sub(offset_bytes));
     ensure!(
-        bytes % unit_bytes == 0,
+        bytes.is_multiple_of(unit_bytes),
         Logic,
         "{bytes} bytes of the local partition are not a whole number of rows of {unit_bytes} bytes"
     );
@@ -244,7 +244,7 @@ pub fn entry_unit_bytes(dtype: u32, root: &Description) -> Result<usize> {
 /// INVALID_VALUE where a position is not a multiple of the unit.
 pub fn in_entries(bytes: usize, unit_bytes: usize) -> Result<usize> {
     ensure!(
-        bytes % unit_bytes == 0,
+        bytes.is_multiple_of(unit_bytes),
         InvalidValue,
         "{bytes} bytes are not a whole number of entries of {unit_bytes} bytes"
     );
@@ -356,12 +356,8 @@ mod tests {
 
     #[test]
     fn windows() {
-        let cases: [(
-            Description,
-            [i64; 2],
-            [i64; 2],
-            std::result::Result<([i64; 2], i64), Kind>,
-        ); 9] = [
+        type Window = std::result::Result<([i64; 2], i64), Kind>;
+        let cases: [(Description, [i64; 2], [i64; 2], Window); 9] = [
             (table(), [-1, -1], [-1, -1], Ok(([4, 6], 0))),
             (table(), [1, 2], [-1, 4], Ok(([3, 2], 10))),
             (table(), [1, 2], [100, 4], Err(Kind::InvalidValue)),

@@ -163,7 +163,11 @@ pub unsafe extern "C" fn wholememory_communicator_support_type_location(
         match (MemoryType::from_raw(kind), Location::from_raw(place)) {
             (Some(kind), Some(place)) => object.comm.supports(kind, place),
             (None, _) => fail!(NotSupported, "memory type {} is none of 1 to 4", kind as i32),
-            (_, None) => fail!(NotSupported, "memory location {} is none of DEVICE (1), HOST (2)", place as i32),
+            (_, None) => fail!(
+                NotSupported,
+                "memory location {} is none of DEVICE (1), HOST (2)",
+                place as i32
+            ),
         }
     })
 }

@@ -201,7 +201,9 @@ pub unsafe extern "C" fn wholememory_get_total_size(wholememory_handle: wholemem
 /// The granularity passed to malloc in bytes. 0 for NULL, dead or foreign handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_get_data_granularity(wholememory_handle: wholememory_handle_t) -> usize {
-    guard::value(0, || Ok(live(wholememory_handle)?.memory.partition().granule_bytes))
+    guard::value(0, || {
+        Ok(live(wholememory_handle)?.memory.partition().granule_bytes)
+    })
 }
 
 /// Writes address, size and offset in the whole (bytes) of the caller's own partition. Each output may be NULL. The address
