@@ -66,6 +66,7 @@ pub unsafe extern "C" fn wholememory_create_tensor(
                 granule_bytes: size.granule_bytes,
                 // SAFETY: NULL, or one value a rank by the contract.
                 rank_granules: unsafe { partition(tensor_entry_partition, object.comm.size()) },
+                rmm_enabled: crate::ffi::wholememory::library::rmm_enabled(),
             })
         });
         let memory = Memory::malloc(&object.comm, request)?;

@@ -126,6 +126,11 @@ pub unsafe extern "C" fn wholememory_set_rmm_enabled(enabled: MaybeUninit<bool>)
 /// The flag of `wholememory_set_rmm_enabled`; false at first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_is_rmm_enabled() -> bool {
+    rmm_enabled()
+}
+
+/// The flag, which the ranks of an allocation must agree on.
+pub(in crate::ffi) fn rmm_enabled() -> bool {
     RMM_ENABLED.load(Ordering::Relaxed)
 }
 

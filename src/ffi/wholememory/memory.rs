@@ -89,6 +89,7 @@ pub unsafe extern "C" fn wholememory_malloc(
             granule_bytes: data_granularity,
             // SAFETY: NULL, or one value a rank by the contract.
             rank_granules: unsafe { partition(rank_entry_partition, object.comm.size()) },
+            rmm_enabled: crate::ffi::wholememory::library::rmm_enabled(),
         });
         let memory = Memory::malloc(&object.comm, request)?;
         let handle = MemoryObject::enter(memory, comm as usize, &object)?;
