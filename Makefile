@@ -4,7 +4,7 @@
 #   make demo          set up, build, and find word neighbours with 4 ranks under mpirun
 #   make test          set up and run everything CI runs; ends with "N passed, N failed"
 #   make headers       generate include/wholememory/*.h again
-#   make ctest NP=4    the C harness alone, under mpirun with NP ranks
+#   make ctest NP=4    the C harness alone, with up to NP ranks (4)
 #   make examples      build the examples and check what they print
 #   make asan          the C harness under the address and leak sanitizers
 #   make bench         the benchmark, on whatever platform there is; ARGS="..." are its options
@@ -45,7 +45,7 @@ headers:
 	@$(ENV) WHOLEMEMORY_WRITE_HEADERS=1 cargo test --test headers
 
 ctest: build
-	@LIBDIR=$(LIBDIR) INCLUDE=include BUILD=build/c_tests NP=$(NP) c_tests/run
+	@LIBDIR=$(abspath $(LIBDIR)) INCLUDE=$(CURDIR)/include BUILD=$(CURDIR)/build/c_tests NP=$(NP) c_tests/run
 
 examples:
 	@scripts/setup
