@@ -140,7 +140,7 @@ static void many(wm_rank* r) {
 /* Created and destroyed in turn: nothing of them stays. */
 static void in_turn(wm_rank* r) {
   enum { ROUNDS = 500, SETTLED = 20 };
-  wm_holdings settled = {0, 0, 0, 0};
+  wm_holdings settled = wm_holdings_now();
   for (int i = 0; i < ROUNDS; i++) {
     if (i == SETTLED) {
       wm_meet(r);

@@ -8,6 +8,7 @@
 #include <wholememory/wholememory_tensor.h>
 
 #include "check.h"
+#include "holdings.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -51,10 +52,6 @@ void wm_skip(wm_rank* r, const char* format, ...) __attribute__((format(printf, 
   do { wm_skip(r, __VA_ARGS__); return; } while (0)
 /* Says on rank 0 that one case of many is left out. */
 void wm_leave_out(const wm_rank* r, const char* format, ...) __attribute__((format(printf, 2, 3)));
-
-/* What this process holds: to compare before and after. */
-typedef struct { int descriptors, threads, shared_mappings; long resident_kib; } wm_holdings;
-wm_holdings wm_holdings_now(void);
 
 #ifdef __cplusplus
 }
