@@ -12,6 +12,14 @@ enum { GUARD_BEFORE_BYTES = 64, GUARD_AFTER_BYTES = 0 };
 enum { GUARD_BEFORE_BYTES = 64, GUARD_AFTER_BYTES = 64 };
 #endif
 
+bool wm_kind_here(wm_rank* r, wholememory_comm_t comm, const wm_kind* kind) {
+  int code = wholememory_communicator_support_type_location(comm, kind->type, kind->location);
+  if (code == WHOLEMEMORY_SUCCESS) return true;
+  CHECK_EQ(code, WHOLEMEMORY_NOT_SUPPORTED);
+  wm_leave_out(r, "%s is not supported here: %s", kind->name, wholememory_get_last_error());
+  return false;
+}
+
 wholememory_tensor_description_t wm_desc(wholememory_dtype_t dtype, int dim, int64_t size0, int64_t size1,
                                          int64_t stride0, int64_t offset) {
   wholememory_tensor_description_t d;

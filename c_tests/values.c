@@ -29,14 +29,6 @@ static const wm_dtype* dtype_of(wholememory_dtype_t id) {
 size_t wm_bytes_of(wholememory_dtype_t id) { return dtype_of(id) ? (size_t)dtype_of(id)->bytes : 0; }
 const char* wm_dtype_name(wholememory_dtype_t id) { return dtype_of(id) ? dtype_of(id)->name : "?"; }
 
-bool wm_kind_here(wm_rank* r, wholememory_comm_t comm, const wm_kind* kind) {
-  int code = wholememory_communicator_support_type_location(comm, kind->type, kind->location);
-  if (code == WHOLEMEMORY_SUCCESS) return true;
-  CHECK_EQ(code, WHOLEMEMORY_NOT_SUPPORTED);
-  wm_leave_out(r, "%s is not supported here: %s", kind->name, wholememory_get_last_error());
-  return false;
-}
-
 uint64_t wm_hash(uint64_t a, uint64_t b) {
   uint64_t x = a * 0x9E3779B97F4A7C15u + b + 0xD1B54A32D192ED03u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
