@@ -1,0 +1,294 @@
+/* Deaths: kill -9 of one of four ranks at a named point. The others hear of it within five seconds, by code and name;
+ * what needs nobody still works, everything can be released, and the machine holds nothing new afterwards. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <wholememory/wholememory_op.h>
+
+#include "device.h"
+#include "launcher.h"
+#include "table.h"
+
+enum { RANKS = 4, BROKEN = WHOLEMEMORY_COMMUNICATION_ERROR, INPUT = WHOLEMEMORY_INVALID_INPUT };
+static const double DEADLINE_S = 5;
+
+/* ---- the ranks ---- */
+typedef struct { int rank, size, victim; wholememory_comm_t comm; wm_table shared, spread; } member;
+
+static void wait_for_death(const char* point) {
+  wm_child_say(point, 0);
+  for (;;) pause();
+}
+
+static bool is(const char* scenario, const char* name) { return !strcmp(scenario, name); }
+
+static int victim_of(const char* scenario) { return is(scenario, "hub") || is(scenario, "sweep-hub") ? 0 : 2; }
+
+/* What a broken communicator still does, and what it refuses at once. */
+static void aftermath(member* m) {
+  int value;
+  double start = wm_now();
+  EXPECT(BROKEN, wholememory_communicator_barrier(m->comm));
+  wholememory_handle_t handle = NULL;
+  wholememory_comm_t child = NULL;
+  EXPECT(BROKEN, wholememory_malloc(&handle, 64, m->comm, WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_HOST, 16, NULL));
+  EXPECT(BROKEN, wholememory_split_communicator(&child, m->comm, 0, 0));
+  CHECK(handle == NULL && child == NULL);
+  EXPECT(0, wholememory_communicator_get_size(&value, m->comm));
+  CHECK_EQ(value, m->size);
+  if (m->shared.root) {
+    wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, 9, 1, 1, 0, 0}), out = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 2, 9, 4, 4, 0, 0});
+    for (int i = 0; i < 9; i++) wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)i * 10);
+    wm_array_push(&ids);
+    EXPECT(BROKEN, wholememory_gather(m->spread.root, ids.tensor, out.tensor, NULL, NULL, -1));
+    wm_array_matches(&out, "output of a gather on a broken communicator");
+    EXPECT(0, wholememory_gather(m->shared.root, ids.tensor, out.tensor, NULL, NULL, -1));
+    for (int i = 0; i < 9; i++)
+      for (int c = 0; c < 4; c++) wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&out, i, c), wm_value(WHOLEMEMORY_DT_INT, i * 10, c, 0));
+    wm_array_matches(&out, "mapped gather after a death");
+    wm_array_drop(&ids);
+    wm_array_drop(&out);
+    EXPECT(BROKEN, wholememory_destroy_tensor(m->spread.root));
+    EXPECT(INPUT, wholememory_destroy_tensor(m->spread.root));
+  }
+  EXPECT(BROKEN, wholememory_destroy_communicator(m->comm));
+  EXPECT(INPUT, wholememory_destroy_communicator(m->comm));
+  EXPECT(INPUT, wholememory_communicator_barrier(m->comm));
+  if (m->shared.root) EXPECT(0, wholememory_destroy_tensor(m->shared.root));
+  CHECK(wm_now() - start < 2);
+}
+
+static void signal_and_stop(void* point) { wait_for_death(point); }
+
+static int gather_some(member* m, wm_env* env) {
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, 50, 1, 1, 0, 0}), out = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 2, 50, 4, 4, 0, 0});
+  for (int i = 0; i < 50; i++) wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)i * 2);
+  wm_array_push(&ids);
+  int code = wholememory_gather(m->spread.root, ids.tensor, out.tensor, env ? &env->fns : NULL, NULL, -1);
+  wm_array_drop(&ids);
+  wm_array_drop(&out);
+  return code;
+}
+
+static int said(int code) {
+  wm_child_say("done", code);
+  return code;
+}
+
+/* The call during which, or before which, the victim dies: tells the launcher its code and words, returns the code. */
+static int last_call(member* m, const char* scenario) {
+  bool victim = m->rank == m->victim;
+  wholememory_handle_t handle = NULL;
+  wm_env env;
+  wm_env_start(&env);
+  int code = 0;
+  if (is(scenario, "gather")) {
+    if (victim) env.on_malloc = signal_and_stop, env.argument = (void*)"point";
+    code = said(gather_some(m, &env));
+    BALANCED(&env);
+    return code;
+  }
+  if (is(scenario, "gathers") || is(scenario, "gathers-exchange")) {
+    if (victim) wm_child_say("point", 0);
+    while ((code = gather_some(m, &env)) == 0) {}
+    said(code);
+    BALANCED(&env);
+    return code;
+  }
+  if (victim && is(scenario, "exit")) {
+    wm_child_say("point", 0);
+    wm_child_wait();
+    exit(0);
+  }
+  if (victim && is(scenario, "forked")) {
+    pid_t child = fork();
+    if (child == 0) {
+      sleep(25);
+      _exit(0);
+    }
+    wm_child_say("forked", (int)child);
+  }
+  if (victim) wait_for_death("point");
+  if (is(scenario, "idle")) {
+    wm_child_wait();
+    double start = wm_now();
+    code = wholememory_communicator_barrier(m->comm);
+    CHECK(wm_now() - start < 0.5);
+    return said(code);
+  }
+  if (is(scenario, "malloc")) return said(wholememory_malloc(&handle, 4096, m->comm, WHOLEMEMORY_MT_CONTINUOUS, WHOLEMEMORY_ML_HOST, 16, NULL));
+  if (is(scenario, "destroy")) {
+    code = said(wholememory_destroy_communicator(m->comm));
+    EXPECT(INPUT, wholememory_destroy_communicator(m->comm));
+    EXPECT(0, wholememory_destroy_tensor(m->shared.root));
+    EXPECT(0, wholememory_destroy_tensor(m->spread.root));
+    m->comm = NULL;
+    return code;
+  }
+  if (is(scenario, "free")) {
+    code = said(wholememory_destroy_tensor(m->spread.root));
+    EXPECT(BROKEN, wholememory_destroy_tensor(m->shared.root));
+    m->shared.root = m->spread.root = NULL;
+    return code;
+  }
+  if (is(scenario, "finalize")) {
+    code = said(wholememory_finalize());
+    EXPECT(0, wholememory_destroy_tensor(m->shared.root));
+    EXPECT(0, wholememory_destroy_tensor(m->spread.root));
+    m->comm = NULL;
+    return code;
+  }
+  return said(wholememory_communicator_barrier(m->comm));
+}
+
+static void with_communicator(member* m, const char* scenario) {
+  OK(wholememory_create_communicator(&m->comm, wm_child_id(m->rank, 0), m->rank, m->size));
+  m->shared = wm_table_make(m->comm, (wm_shape){.kind = wm_kinds[1], .dtype = WHOLEMEMORY_DT_INT, .rows = 100, .columns = 4});
+  m->spread = wm_table_make(m->comm, (wm_shape){.kind = wm_kinds[4], .dtype = WHOLEMEMORY_DT_INT, .rows = 100, .columns = 4});
+  wm_child_say("ready", 0);
+  int code = last_call(m, scenario);
+  if (code == BROKEN && m->comm) aftermath(m);
+}
+
+/* Creation: the victim has connected, the last rank has not come yet; or it dies somewhere on the way. */
+static void create_only(member* m, const char* scenario) {
+  wholememory_unique_id_t id = wm_child_id(m->rank, 0);
+  if (is(scenario, "create") && m->rank == RANKS - 1) wm_child_wait();
+  wm_child_say("ready", 0);
+  int code = wholememory_create_communicator(&m->comm, id, m->rank, m->size);
+  if (m->rank == m->victim) wait_for_death("point");
+  if (code != 0) {
+    said(code);
+    return;
+  }
+  code = said(wholememory_communicator_barrier(m->comm));
+  EXPECT(code, wholememory_destroy_communicator(m->comm));
+}
+
+static int a_rank(int rank, int size, const char* scenario) {
+  wm_device_bind(rank);
+  member m = {.rank = rank, .size = size, .victim = victim_of(scenario)};
+  OK(wholememory_init(0, LEVEL_FATAL));
+  is(scenario, "create") || !strncmp(scenario, "sweep", 5) ? create_only(&m, scenario) : with_communicator(&m, scenario);
+  EXPECT(0, wholememory_finalize());
+  CHECK_EQ(get_wholememory_tensor_count(), 0);
+  return wm_failures() ? WM_FAIL : 0;
+}
+
+/* ---- the launcher ---- */
+static void expect_broken(wm_launch* l, int rank, int victim, double died_at, bool named) {
+  wm_report report;
+  if (!wm_launch_report(l, rank, "done", DEADLINE_S + 1, &report)) return;
+  char name[20];
+  snprintf(name, sizeof name, "rank %d", victim);
+  if (report.code != BROKEN || (named && !strstr(report.words, name)) || report.at_s - died_at > DEADLINE_S)
+    FAILED("%s: rank %d got %s after %.2f s, \"%s\"; it should be COMMUNICATION_ERROR within %.0f s, naming %s", l->scenario, rank,
+           wm_code_name(report.code), report.at_s - died_at, report.words, DEADLINE_S, name);
+}
+
+static void one_death(const char* scenario) {
+  int victim = victim_of(scenario);
+  double started = wm_now();
+  if (is(scenario, "gather") || is(scenario, "gathers-exchange")) setenv("WHOLEMEMORY_ROUTE", "exchange", 1);
+  wm_launch l = wm_launch_start(scenario, RANKS);
+  unsetenv("WHOLEMEMORY_ROUTE");
+  wm_launch_pass_id(&l, 0);
+  for (int i = 0; i < RANKS; i++) wm_launch_report(&l, i, "ready", 20, NULL);
+  wm_report forked = {.code = 0};
+  if (is(scenario, "forked")) wm_launch_report(&l, victim, "forked", 10, &forked);
+  wm_launch_report(&l, victim, "point", 10, NULL);
+  usleep(200000); /* the others are inside their call by now */
+  if (is(scenario, "exit")) wm_launch_go(&l, victim);
+  else wm_launch_signal(&l, victim, SIGKILL);
+  double died_at = wm_now();
+  if (is(scenario, "idle")) {
+    sleep(1);
+    died_at = wm_now();
+    for (int i = 0; i < RANKS; i++)
+      if (i != victim) wm_launch_go(&l, i);
+  }
+  for (int i = 0; i < RANKS; i++) {
+    if (i == victim) continue;
+    if (!is(scenario, "finalize")) {
+      expect_broken(&l, i, victim, died_at, true);
+      continue;
+    }
+    wm_report report;
+    if (wm_launch_report(&l, i, "done", DEADLINE_S + 1, &report)) CHECK_EQ(report.code, 0);
+  }
+  wm_launch_end(&l);
+  if (forked.code > 0) kill(forked.code, SIGKILL);
+  printf("%s: %.2f s\n", scenario, wm_now() - started);
+}
+
+static void death_in_create(void) {
+  wm_launch l = wm_launch_start("create", RANKS);
+  wm_launch_pass_id(&l, 0);
+  for (int i = 0; i < RANKS - 1; i++) wm_launch_report(&l, i, "ready", 20, NULL);
+  usleep(500000); /* connected, and waiting for the last rank */
+  wm_launch_signal(&l, 2, SIGKILL);
+  double died_at = wm_now();
+  for (int i = 0; i < 2; i++) expect_broken(&l, i, 2, died_at, true);
+  wm_launch_go(&l, RANKS - 1);
+  died_at = wm_now();
+  expect_broken(&l, RANKS - 1, 2, died_at, false);
+  wm_launch_end(&l);
+}
+
+/* Killed somewhere between the first step of create and its end: an error, or a communicator that is broken. One that never
+ * connected is given up after WHOLEMEMORY_TIMEOUT_S. */
+static void deaths_on_the_way(const char* scenario) {
+  const unsigned delays_us[] = {0, 300, 700, 1500, 3000, 6000, 12000, 25000};
+  int victim = victim_of(scenario);
+  setenv("WHOLEMEMORY_TIMEOUT_S", "2", 1);
+  for (size_t d = 0; d < sizeof delays_us / sizeof *delays_us; d++) {
+    wm_launch l = wm_launch_start(scenario, RANKS);
+    wm_launch_pass_id(&l, 0);
+    wm_launch_report(&l, victim, "ready", 20, NULL);
+    usleep(delays_us[d]);
+    wm_launch_signal(&l, victim, SIGKILL);
+    double died_at = wm_now();
+    for (int i = 0; i < RANKS; i++)
+      if (i != victim) expect_broken(&l, i, victim, died_at, false);
+    wm_launch_end(&l);
+  }
+  unsetenv("WHOLEMEMORY_TIMEOUT_S");
+}
+
+/* A stopped rank is late, not dead. */
+static void stopped(void) {
+  wm_launch l = wm_launch_start("stopped", RANKS);
+  wm_launch_pass_id(&l, 0);
+  for (int i = 0; i < RANKS; i++) wm_launch_report(&l, i, "ready", 20, NULL);
+  wm_launch_report(&l, 2, "point", 10, NULL);
+  wm_launch_signal(&l, 2, SIGSTOP);
+  sleep(6);
+  wm_launch_signal(&l, 2, SIGCONT);
+  usleep(300000);
+  wm_launch_signal(&l, 2, SIGKILL); /* dead after all: only now do the others hear of it */
+  double died_at = wm_now();
+  for (int i = 0; i < RANKS; i++)
+    if (i != 2) expect_broken(&l, i, 2, died_at, true);
+  wm_launch_end(&l);
+}
+
+int main(int argc, char** argv) {
+  int rank, size;
+  const char* scenario;
+  if (wm_child_start(argc, argv, &rank, &size, &scenario)) return a_rank(rank, size, scenario);
+  wm_alarm(110);
+  wm_leftovers before = wm_leftovers_now();
+  const char* const scenarios[] = {"barrier", "hub", "idle", "gather", "gathers", "gathers-exchange", "malloc", "free",
+                                   "destroy", "finalize", "forked", "exit"};
+  for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
+    if (argc < 2 || is(argv[1], scenarios[i])) one_death(scenarios[i]);
+  if (argc < 2 || is(argv[1], "create")) death_in_create();
+  if (argc < 2 || is(argv[1], "sweep")) deaths_on_the_way("sweep");
+  if (argc < 2 || is(argv[1], "sweep-hub")) deaths_on_the_way("sweep-hub");
+  if (argc < 2 || is(argv[1], "stopped")) stopped();
+  wm_leftovers_check(&before);
+  free(before.names);
+  return wm_failures() ? WM_FAIL : WM_PASS;
+}

@@ -1,0 +1,72 @@
+/* A process that forks after init: the parent is unharmed; in the child collectives fail in words, memory that is mapped
+ * can still be read, and its exit disturbs nobody. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <wholememory/wholememory_op.h>
+
+#include "device.h"
+#include "table.h"
+
+enum { BROKEN = WHOLEMEMORY_COMMUNICATION_ERROR };
+
+static void child_life(wm_rank* r, wm_table* shared, wm_table* distributed) {
+  char whose[40];
+  snprintf(whose, sizeof whose, "rank %d", r->rank);
+  wholememory_comm_t comm = wm_world(r), none;
+  wholememory_handle_t handle;
+  EXPECT(BROKEN, wholememory_communicator_barrier(comm));
+  CHECK_HAS(wholememory_get_last_error(), "fork");
+  CHECK_HAS(wholememory_get_last_error(), whose);
+  EXPECT(BROKEN, wholememory_malloc(&handle, 64, comm, WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_HOST, 16, NULL));
+  EXPECT(BROKEN, wholememory_split_communicator(&none, comm, 0, 0));
+  if (!wm_gpu()) {
+    /* Large enough for the pool of threads, which this process does not have. */
+    wm_gather_check(shared, (wm_lookup){.index_dtype = WHOLEMEMORY_DT_INT64, .user_dtype = WHOLEMEMORY_DT_FLOAT, .count = 20000});
+  }
+  int rank = -1;
+  EXPECT(0, wholememory_communicator_get_rank(&rank, comm));
+  CHECK_EQ(rank, r->rank);
+  if (r->size > 1) {
+    wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, 3, 1, 1, 0, 0}), out = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, 3, 16, 16, 0, 0});
+    EXPECT(BROKEN, wholememory_gather(distributed->root, ids.tensor, out.tensor, NULL, NULL, -1));
+    wm_array_matches(&out, "output of a gather in a forked child");
+  }
+  EXPECT(BROKEN, wholememory_destroy_tensor(distributed->root));
+  EXPECT(BROKEN, wholememory_destroy_communicator(comm));
+  EXPECT(0, wholememory_finalize());
+}
+
+static void body(wm_rank* r) {
+  wholememory_comm_t comm = wm_world(r);
+  wm_table shared = wm_table_make(comm, (wm_shape){.kind = wm_kinds[1], .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 5000, .columns = 16});
+  wm_table distributed = wm_table_make(comm, (wm_shape){.kind = wm_kinds[5], .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 100, .columns = 16});
+  /* The pool exists before the fork. */
+  wm_lookup large = {.index_dtype = WHOLEMEMORY_DT_INT64, .user_dtype = WHOLEMEMORY_DT_FLOAT, .count = 20000};
+  wm_gather_check(&shared, large);
+  for (int round = 0; round < 3; round++) {
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      wm_alarm(20);
+      if (round < 2) child_life(r, &shared, &distributed);
+      if (round == 1) wm_end(wm_failures() ? WM_FAIL : 0);
+      exit(wm_failures() ? WM_FAIL : 0); /* round 2: without a word to the library */
+    }
+    /* While the child lives, and after it is gone. */
+    for (int i = 0; i < 3; i++) {
+      wm_gather_check(&distributed, (wm_lookup){.index_dtype = WHOLEMEMORY_DT_INT, .user_dtype = WHOLEMEMORY_DT_HALF, .count = 100, .seed = i});
+      OK(wholememory_communicator_barrier(comm));
+    }
+    int state;
+    REQUIRE(waitpid(child, &state, 0) == child);
+    CHECK(WIFEXITED(state) && WEXITSTATUS(state) == 0);
+    wm_gather_check(&shared, large);
+    OK(wholememory_communicator_barrier(comm));
+  }
+  wm_table_drop(&shared);
+  wm_table_drop(&distributed);
+}
+
+int main(int argc, char** argv) { return wm_test_main(argc, argv, body, WM_PROCESSES); }

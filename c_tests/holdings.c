@@ -1,0 +1,27 @@
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "holdings.h"
+
+static int entries(const char* folder) {
+  DIR* d = opendir(folder);
+  if (!d) return -1;
+  int count = 0;
+  for (struct dirent* e; (e = readdir(d));) count += e->d_name[0] != '.';
+  closedir(d);
+  return count;
+}
+
+wm_holdings wm_holdings_now(void) {
+  /* The descriptor of the folder itself is open while it is listed. */
+  wm_holdings h = {entries("/proc/self/fd") - 1, entries("/proc/self/task"), 0, 0, 0};
+  char line[4600];
+  FILE* maps = fopen("/proc/self/maps", "r");
+  while (maps && fgets(line, sizeof line, maps)) h.mappings++, h.shared_mappings += strstr(line, "memfd:") != NULL;
+  if (maps) fclose(maps);
+  FILE* status = fopen("/proc/self/status", "r");
+  while (status && fgets(line, sizeof line, status)) sscanf(line, "VmRSS: %ld", &h.resident_kib);
+  if (status) fclose(status);
+  return h;
+}

@@ -1,0 +1,133 @@
+/* The life of the library in a process: init, finalize, again; objects alive when it ends; exit without it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <wholememory/env_func_ptrs.h>
+
+#include "device.h"
+#include "table.h"
+
+enum { INPUT = WHOLEMEMORY_INVALID_INPUT, LOGIC = WHOLEMEMORY_LOGIC_ERROR };
+
+/* What a forked copy of this process makes of `run`: 0 when it ended well and found no failure. */
+static int in_a_child(void (*run)(void), bool by_exit) {
+  fflush(NULL);
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    wm_alarm(20);
+    run();
+    if (by_exit) exit(wm_failures() ? WM_FAIL : 0);
+    wm_end(wm_failures() ? WM_FAIL : 0);
+  }
+  int state;
+  REQUIRE(waitpid(child, &state, 0) == child);
+  return WIFEXITED(state) ? WEXITSTATUS(state) : 1000 + state;
+}
+
+static void before_anything(void) {
+  CHECK(!strcmp(wholememory_get_last_error(), ""));
+  EXPECT(0, wholememory_finalize());
+  EXPECT(0, wholememory_finalize());
+  CHECK(get_device_prop(0) == NULL && get_device_prop(2) == NULL && get_device_prop(-1) == NULL);
+  CHECK_EQ(get_wholememory_tensor_count(), 0);
+  int count = fork_get_device_count();
+  CHECK(wm_gpu() ? count > 0 : count == 0);
+  CHECK_EQ(fork_get_device_count(), count);
+  EXPECT(0, wholememory_init(0, (LogLevel)99));
+  EXPECT(LOGIC, wholememory_init(0, LEVEL_WARN));
+  CHECK_EQ(fork_get_device_count(), count);
+  CHECK_EQ(wm_holdings_now().threads, 1); /* none of all that starts one */
+  EXPECT(0, wholememory_finalize());
+  EXPECT(0, wholememory_init(7, LEVEL_FATAL));
+  EXPECT(0, wholememory_finalize());
+}
+
+static void cuda_wanted(void) {
+  setenv("WHOLEMEMORY_PLATFORM", "cuda", 1);
+  if (fork_get_device_count() > 0) return;
+  EXPECT(WHOLEMEMORY_CUDA_ERROR, wholememory_init(0, LEVEL_WARN));
+  EXPECT(0, wholememory_finalize());
+}
+
+static void unknown_platform(void) {
+  setenv("WHOLEMEMORY_PLATFORM", "abacus", 1);
+  int code = wholememory_init(0, LEVEL_WARN);
+  CHECK(code != 0);
+  CHECK_HAS(wholememory_get_last_error(), "abacus");
+}
+
+static wholememory_comm_t alone(void) {
+  wholememory_unique_id_t id;
+  wholememory_comm_t comm;
+  OK(wholememory_create_unique_id(&id));
+  OK(wholememory_create_communicator(&comm, id, 0, 1));
+  return comm;
+}
+
+static void left_alive(void) {
+  OK(wholememory_init(0, LEVEL_WARN));
+  wholememory_comm_t comm = alone();
+  wm_table_make(comm, (wm_shape){.kind = wm_kinds[1], .dtype = WHOLEMEMORY_DT_INT, .rows = 100, .columns = 4});
+}
+
+static void an_unused_id(void) {
+  wholememory_unique_id_t id;
+  OK(wholememory_create_unique_id(&id));
+}
+
+/* Finalize takes what is alive; destroying it afterwards says so or is harmless. */
+static void finalize_with_objects(wm_rank* r, bool with_init) {
+  if (with_init && (!r->threads || r->rank == 0)) OK(wholememory_init(0, LEVEL_WARN));
+  wm_meet(r);
+  wholememory_comm_t comm, child, local;
+  OK(wholememory_create_communicator(&comm, wm_fresh_id(r), r->rank, r->size));
+  OK(wholememory_split_communicator(&child, comm, 0, -r->rank));
+  wm_table tables[2] = {
+      wm_table_make(comm, (wm_shape){.kind = wm_kinds[7], .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 37, .columns = 8}),
+      wm_table_make(child, (wm_shape){.kind = wm_kinds[1], .dtype = WHOLEMEMORY_DT_INT8, .rows = 9, .columns = 3, .first_column = 2})};
+  OK(wholememory_get_local_communicator(&local, tables[0].handle));
+  wholememory_handle_t handle;
+  OK(wholememory_malloc(&handle, 4096, child, WHOLEMEMORY_MT_CHUNKED, WHOLEMEMORY_ML_DEVICE, 16, NULL));
+  static float storage[8];
+  wholememory_tensor_description_t d = wm_desc(WHOLEMEMORY_DT_FLOAT, 2, 4, 2, 2, 0);
+  wholememory_tensor_t plain;
+  OK(wholememory_make_tensor_from_pointer(&plain, storage, &d));
+  wm_meet(r);
+  if (!r->threads || r->rank == 0) EXPECT(0, wholememory_finalize());
+  wm_meet(r);
+  int value = -5;
+  EXPECT(INPUT, wholememory_communicator_get_rank(&value, comm));
+  CHECK_EQ(value, -5);
+  EXPECT(INPUT, wholememory_communicator_barrier(child));
+  EXPECT(INPUT, wholememory_destroy_communicator(child));
+  EXPECT(INPUT, wholememory_destroy_communicator(comm));
+  EXPECT(INPUT, wholememory_destroy_communicator(local));
+  EXPECT(INPUT, wholememory_free(handle));
+  EXPECT(INPUT, wholememory_get_local_memory(NULL, NULL, NULL, tables[0].handle));
+  CHECK(wholememory_tensor_get_data_pointer(plain) == storage);
+  EXPECT(0, wholememory_destroy_tensor(tables[1].window));
+  EXPECT(0, wholememory_destroy_tensor(tables[0].root));
+  EXPECT(0, wholememory_destroy_tensor(tables[1].root));
+  EXPECT(0, wholememory_destroy_tensor(plain));
+  EXPECT(INPUT, wholememory_destroy_tensor(plain));
+  wm_meet(r);
+  CHECK_EQ(get_wholememory_tensor_count(), 0);
+}
+
+static void body(wm_rank* r) {
+  if (r->rank == 0 && !r->mpi) {
+    /* Each in a process of its own, which has not touched the library. */
+    if (!r->threads) CHECK_EQ(in_a_child(before_anything, false), 0);
+    CHECK_EQ(in_a_child(cuda_wanted, false), 0);
+    CHECK_EQ(in_a_child(unknown_platform, false), 0);
+    CHECK_EQ(in_a_child(left_alive, true), 0);
+    CHECK_EQ(in_a_child(an_unused_id, true), 0);
+  }
+  wm_meet(r);
+  for (int round = 0; round < 5; round++) finalize_with_objects(r, round != 2);
+}
+
+int main(int argc, char** argv) { return wm_test_main(argc, argv, body, WM_NO_INIT); }

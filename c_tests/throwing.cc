@@ -1,0 +1,138 @@
+// A callback that throws: the exception reaches the caller after the library has cleaned up, and no other rank waits.
+// The headers are used here as C++ sees them: default arguments, enumerations by their bare names.
+#include <stdexcept>
+#include <string>
+
+#include "table.h"
+
+#include <wholememory/wholememory_op.h>
+
+namespace {
+
+struct thrown_on_purpose : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+enum class at { nowhere, create, malloc, output };
+thread_local at throw_at = at::nowhere;
+thread_local wholememory_env_func_t counting;
+
+void create_or_throw(void** context, void* global) {
+  if (throw_at == at::create) throw thrown_on_purpose("create");
+  counting.temporary_fns.create_memory_context_fn(context, global);
+}
+
+void* malloc_or_throw(wholememory_tensor_description_t* desc, wholememory_memory_allocation_type_t kind, void* context, void* global) {
+  if (throw_at == at::malloc) throw thrown_on_purpose("malloc");
+  return counting.temporary_fns.malloc_fn(desc, kind, context, global);
+}
+
+void* output_or_throw(wholememory_tensor_description_t* desc, wholememory_memory_allocation_type_t kind, void* context, void* global) {
+  if (throw_at == at::output) throw thrown_on_purpose("output");
+  return counting.output_fns.malloc_fn(desc, kind, context, global);
+}
+
+wholememory_env_func_t throwing(wm_env* env) {
+  wm_env_start(env);
+  counting = env->fns;
+  wholememory_env_func_t fns = counting;
+  fns.temporary_fns.create_memory_context_fn = create_or_throw;
+  fns.temporary_fns.malloc_fn = malloc_or_throw;
+  fns.output_fns.malloc_fn = output_or_throw;
+  return fns;
+}
+
+// Whether a call let the exception of `place` through; the code of the call otherwise.
+template <typename Call>
+std::string outcome(at place, Call call) {
+  throw_at = place;
+  std::string seen;
+  try {
+    seen = wm_code_name(call());
+  } catch (const thrown_on_purpose& e) {
+    seen = std::string("thrown: ") + e.what();
+  } catch (...) {
+    seen = "another exception";
+  }
+  throw_at = at::nowhere;
+  return seen;
+}
+
+wm_view view(wholememory_dtype_t dtype, int dim, int64_t rows, int64_t columns) {
+  wm_view v = {dtype, dim, rows, columns, columns, 0, 0};
+  return v;
+}
+
+void lookups(wm_rank* r, wholememory_comm_t comm, const wm_kind& kind) {
+  enum { COUNT = 200, COLUMNS = 5 };
+  wm_shape shape = {};
+  shape.kind = kind;
+  shape.dtype = WHOLEMEMORY_DT_FLOAT;
+  shape.rows = 50;
+  shape.columns = COLUMNS;
+  wm_table t = wm_table_make(comm, shape);
+  wm_array ids = wm_array_make(view(WHOLEMEMORY_DT_INT, 1, COUNT, 1));
+  wm_array out = wm_array_make(view(WHOLEMEMORY_DT_FLOAT, 2, COUNT, COLUMNS));
+  for (int i = 0; i < COUNT; i++) wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), uint64_t(i * 7 % 50));
+  wm_array_push(&ids);
+  for (at place : {at::create, at::malloc})
+    for (int thrower : {-1, 0, r->size - 1}) {  // -1: every rank throws
+      wm_env env;
+      wholememory_env_func_t fns = throwing(&env);
+      bool throws = thrower < 0 || r->rank == thrower;
+      std::string seen = outcome(throws ? place : at::nowhere, [&] { return wholememory_gather(t.window, ids.tensor, out.tensor, &fns, nullptr); });
+      BALANCED(&env);
+      const char* words = place == at::create ? "thrown: create" : "thrown: malloc";
+      bool needed_none = seen == "SUCCESS" && env.creates == 0;
+      if (throws) CHECK(seen == words || needed_none);
+      else CHECK(seen == "SUCCESS" || seen == "OUT_OF_MEMORY");
+      if (throws && seen == "SUCCESS") wm_leave_out(r, "%s: no scratch to throw for", kind.name);
+      OK(wholememory_communicator_barrier(comm));
+    }
+  wm_array_drop(&ids);
+  wm_array_drop(&out);
+  wm_lookup after = {};
+  after.index_dtype = WHOLEMEMORY_DT_INT64;
+  after.user_dtype = WHOLEMEMORY_DT_FLOAT;
+  after.count = 40;
+  wm_gather_check(&t, after);
+  wm_table_drop(&t);
+}
+
+void outputs() {
+  wm_array in = wm_array_make(view(WHOLEMEMORY_DT_FLOAT, 1, 6, 1)), out = wm_array_make(view(WHOLEMEMORY_DT_FLOAT, 2, 4, 6));
+  wm_array_push(&in);
+  for (at place : {at::create, at::malloc, at::output}) {
+    wm_env env;
+    wholememory_env_func_t fns = throwing(&env);
+    wm_context device;
+    wm_context_start(&device, &env);
+    std::string seen = outcome(place, [&] { return wholememory_env_test_op(in.tensor, out.tensor, &device, nullptr, nullptr, 4, &fns, nullptr); });
+    CHECK(seen == (place == at::create ? "thrown: create" : place == at::malloc ? "thrown: malloc" : "thrown: output"));
+    BALANCED(&env);
+    wm_context_drop(&device);
+  }
+  wm_array_drop(&in);
+  wm_array_drop(&out);
+}
+
+void body(wm_rank* r) {
+  outputs();
+  wm_meet(r);
+  if (!r->threads || r->rank == 0) setenv("WHOLEMEMORY_ROUTE", "exchange", 1);
+  wm_meet(r);
+  wholememory_comm_t comm;
+  OK(wholememory_create_communicator(&comm, wm_fresh_id(r), r->rank, r->size));
+  for (const wm_kind& kind : wm_kinds)
+    if (wm_kind_here(r, comm, &kind)) lookups(r, comm, kind);
+  OK(wholememory_destroy_communicator(comm));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Default arguments of the C++ headers leave the functions' addresses unambiguous.
+  auto init = &wholememory_init;
+  if (!init) return WM_FAIL;
+  return wm_test_main(argc, argv, body, WM_PLAIN);
+}
