@@ -1,0 +1,36 @@
+//! Gather and scatter over real communicators and handles: every memory type, location and route, against values that each
+//! rank recomputes for itself.
+
+mod env_test;
+mod failing;
+mod grid;
+mod heap;
+mod moving;
+mod world;
+
+#[test]
+fn everything_again_by_exchange() {
+    world::again_with(
+        &[("WHOLEMEMORY_ROUTE", "exchange")],
+        &["everything_again", "over_nodes", "env_test"],
+    );
+}
+
+#[test]
+fn over_nodes_of_different_shapes() {
+    for boot_ids in [
+        &["a", "a", "b", "b"][..],
+        &["a", "b", "b", "a", "c", "c"],
+        &["a", "b", "c"],
+    ] {
+        world::processes("moving::over_nodes_rank", boot_ids, &[]);
+        world::processes("failing::over_nodes_rank", boot_ids, &[]);
+    }
+    world::processes(
+        "moving::over_nodes_rank",
+        &["a", "b", "b", "a"],
+        &[("WHOLEMEMORY_ROUTE", "exchange")],
+    );
+    // Nodes of unequal size have no HIERARCHY memory; DISTRIBUTED works.
+    world::processes("moving::over_nodes_rank", &["a", "b", "b"], &[]);
+}
