@@ -2,21 +2,23 @@
 
 use super::communicator::{Communicator, Dependents, RouteChoice, TransportChoice};
 use super::control::Control;
+use super::join::join;
 use super::link::{Link, Receiver};
 use super::net::Net;
 use super::place::{Cookie, Place, Token, UniqueId, listen, new_cookie};
 use super::post::Post;
-use super::rendezvous::{accept_members, connect_to_hub, drop_rendezvous, join};
+use super::rendezvous::{await_end, drop_rendezvous};
 use super::session::Session;
+use super::star::{accept_members, connect_to_hub};
 use super::topology::{Identity, Topology, host_candidates};
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::Backend;
 use crate::platform::meeting::{self, Meeting};
-use crate::platform::process::epoch;
+use crate::platform::process::{epoch, spare};
 use crate::platform::{Bootstrap, Platform, Term, agree, agree_or, current};
 use std::collections::BTreeSet;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, Weak};
@@ -66,19 +68,28 @@ impl Communicator {
             return Communicator::alone(platform?);
         }
         let own = Identity::here(platform.as_ref().map_or("", |p| p.name()));
-        let checked = platform.and_then(|p| choices(&own).map(|c| (p, c)));
-        let control = Control::acquire()?;
-        let listener = listen()?;
+        // Whatever this rank lacks, it tells the others at the rendezvous.
+        let checked = platform.and_then(|p| {
+            let choices = choices(&own)?;
+            let control = Control::acquire()?;
+            let listener = if rank == 0 { Some(listen()?) } else { None };
+            let place = listener.as_ref().map(Place::of).transpose()?;
+            Ok((p, choices, control, listener, place))
+        });
         let prior = checked.as_ref().map(drop).map_err(Error::clone);
-        let places = join(&token, rank, size, &listener, prior)?;
-        let (platform, choices) = checked?;
+        let place = checked.as_ref().ok().and_then(|c| c.4.clone());
+        let guest = join(&token, rank, size, place, prior);
+        spare::restore();
+        let guest = guest.inspect_err(|_| await_end(&token.cookie))?;
+        let (platform, choices, control, listener, _) = checked?;
         let (rank, size) = (rank as usize, size as usize);
-        let streams = if rank == 0 {
-            accept_members(&token.cookie, size, &listener, Some(&places), &|| None)?
-        } else {
-            vec![Some(connect_to_hub(&token.cookie, rank, &places[0])?)]
+        let streams = match &listener {
+            Some(listener) => accept_members(&token.cookie, size, listener, &|| guest.early_failure()),
+            None => connect_to_hub(&token.cookie, rank, &guest.places[0]).map(|s| vec![Some(s)]),
         };
-        // The listener stays open until all have met: rank 0 watches through it whether this rank lives.
+        let streams = guest.conclude(streams);
+        spare::restore();
+        let streams = streams.inspect_err(|_| await_end(&token.cookie))?;
         Birth {
             cookie: token.cookie,
             rank,
@@ -88,7 +99,7 @@ impl Communicator {
             own,
             control,
         }
-        .assemble(streams, move || drop(listener))
+        .assemble(streams)
     }
 
     fn alone(platform: &'static dyn Platform) -> Result<Arc<Communicator>> {
@@ -174,11 +185,7 @@ impl Communicator {
             }
         }
         members.sort_by_key(|(its_key, rank, ..)| (*its_key, *rank));
-        let child = if color < 0 {
-            Ok(None)
-        } else {
-            self.join_members(&members, offer.2).map(Some)
-        };
+        let child = self.join_members(session, &members, offer.2);
         let made = child.as_ref().map(drop).map_err(Error::clone);
         match agree(session, &[], made) {
             Ok(()) => child,
@@ -191,38 +198,53 @@ impl Communicator {
         }
     }
 
+    /// Two steps on the parent: all are connected to their rank 0, then every rank 0 has taken the connections; so nobody
+    /// waits for a member that could not come.
     fn join_members(
         &self,
+        session: &Session<'_>,
         members: &[(i32, usize, Cookie, Place)],
-        listener: std::net::TcpListener,
-    ) -> Result<Arc<Communicator>> {
+        listener: TcpListener,
+    ) -> Result<Option<Arc<Communicator>>> {
         let size = members.len();
-        let rank = members
-            .iter()
-            .position(|m| m.1 == self.rank)
-            .expect("a member of its own colour");
-        if size == 1 {
-            return Communicator::alone(self.platform);
-        }
-        let control = Control::acquire()?;
-        let (_, _, cookie, hub) = &members[0];
-        let streams = if rank == 0 {
-            accept_members(cookie, size, &listener, None, &|| self.failure())?
-        } else {
-            vec![Some(connect_to_hub(cookie, rank, hub)?)]
+        let rank = members.iter().position(|m| m.1 == self.rank).unwrap_or(0);
+        let connected = match members {
+            [_, _, ..] if rank > 0 => {
+                connect_to_hub(&members[0].2, rank, &members[0].3).map(|s| vec![Some(s)])
+            }
+            _ => Ok(Vec::new()),
         };
+        let connected = agree(session, &[], connected)?;
+        let control = if size > 1 {
+            Control::acquire().map(Some)
+        } else {
+            Ok(None)
+        };
+        let streams = match control {
+            Err(error) => Err(error),
+            Ok(Some(control)) if rank == 0 => {
+                accept_members(&members[0].2, size, &listener, &|| self.failure()).map(|s| Some((control, s)))
+            }
+            Ok(control) => Ok(control.map(|c| (c, connected))),
+        };
+        let streams = agree(session, &[], streams)?;
         let own = Identity::here(self.platform.name());
         let choices = (self.route, self.transport_choice);
-        Birth {
-            cookie: *cookie,
-            rank,
-            size,
-            platform: self.platform,
-            choices,
-            own,
-            control,
+        match streams {
+            Some((control, streams)) => Birth {
+                cookie: members[0].2,
+                rank,
+                size,
+                platform: self.platform,
+                choices,
+                own,
+                control,
+            }
+            .assemble(streams)
+            .map(Some),
+            None if size == 1 => Communicator::alone(self.platform).map(Some),
+            None => Ok(None),
         }
-        .assemble(streams, move || drop(listener))
     }
 }
 
@@ -245,7 +267,7 @@ struct Birth {
 }
 
 impl Birth {
-    fn assemble(self, streams: Vec<Option<TcpStream>>, met: impl FnOnce()) -> Result<Arc<Communicator>> {
+    fn assemble(self, streams: Vec<Option<TcpStream>>) -> Result<Arc<Communicator>> {
         let net = Net::new(self.rank, self.size);
         let receiver: Weak<dyn Receiver> = Arc::downgrade(&net) as Weak<dyn Receiver>;
         let start = |(tag, stream): (usize, Option<TcpStream>)| {
@@ -259,7 +281,7 @@ impl Birth {
             .map(start)
             .collect::<Result<Vec<_>>>()?;
         net.set_links(links);
-        let made = self.furnish(&net, met);
+        let made = self.furnish(&net);
         if made.is_err() {
             // Without a goodbye where the ranks did not agree on the failure; those who did are leaving as well.
             net.depart();
@@ -268,7 +290,7 @@ impl Birth {
         made
     }
 
-    fn furnish(self, net: &Arc<Net>, met: impl FnOnce()) -> Result<Arc<Communicator>> {
+    fn furnish(self, net: &Arc<Net>) -> Result<Arc<Communicator>> {
         let boot = Connected(net);
         let post = Post::open(self.cookie, self.rank);
         let identities: Vec<Identity> = net
@@ -279,7 +301,6 @@ impl Birth {
                     .ok_or_else(|| Error::new(Kind::Communication, "a rank sent an unreadable identity"))
             })
             .collect::<Result<_>>()?;
-        met();
         net.set_who(
             identities
                 .iter()

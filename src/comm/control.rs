@@ -2,7 +2,7 @@
 //! no rank is inside a call. Started with the first user, joined with the last.
 
 use crate::error::{Error, Result};
-use crate::platform::process::{Descriptor, epoch, spawn_quiet};
+use crate::platform::process::{Descriptor, epoch, spare, spawn_quiet};
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::HashMap;
@@ -87,6 +87,16 @@ impl Loop {
     pub fn watch_writing(&self, token: u64, fd: BorrowedFd<'_>, writing: bool) {
         let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         flags.set(epoll::EventFlags::OUT, writing);
+        let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), flags);
+    }
+
+    /// Stops or resumes reporting that `fd` can be read.
+    pub fn watch_reading(&self, token: u64, fd: BorrowedFd<'_>, reading: bool) {
+        let flags = if reading {
+            epoll::EventFlags::IN
+        } else {
+            epoll::EventFlags::empty()
+        };
         let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), flags);
     }
 
@@ -206,6 +216,7 @@ impl Control {
             let thread = spawn_quiet("wm-control", move || body.run())?;
             let id = thread.thread().id();
             state.running = Some(Running { shared, thread, id });
+            spare::restore();
         }
         state.users += 1;
         let shared = state.running.as_ref().expect("set above").shared.clone();
@@ -230,6 +241,7 @@ impl Drop for Control {
         if state.users > 0 {
             return;
         }
+        spare::release();
         self.shared.stop.store(true, Ordering::Release);
         self.shared.ring();
         // The control thread drops the last use itself when an unused unique id expires; the next start joins it then.

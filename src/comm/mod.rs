@@ -4,12 +4,14 @@ mod birth;
 mod communicator;
 mod control;
 mod departure;
+mod join;
 mod link;
 mod net;
 mod place;
 mod post;
 mod rendezvous;
 mod session;
+mod star;
 #[cfg(test)]
 mod tests;
 mod topology;

@@ -145,11 +145,6 @@ impl Net {
         }
     }
 
-    /// True if a rank died (not merely left).
-    pub fn is_broken(&self) -> bool {
-        self.state().failure.is_some()
-    }
-
     fn dead(&self, rank: usize, why: &str) -> String {
         let who = self
             .who

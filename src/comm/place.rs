@@ -25,8 +25,8 @@ pub struct Token {
     pub place: Place,
 }
 
-/// A listener: the machine it is on and its addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A listener: the machine it is on and its addresses. The default is no listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Hash of the kernel's boot id (the real one).
     pub boot: u64,
@@ -142,9 +142,13 @@ impl Place {
 
 /// A listener on every address of this machine, IPv6 and IPv4 where both are there.
 pub fn listen() -> Result<TcpListener> {
-    TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
+    let failed = |e: std::io::Error| Error::system("opening a TCP listener", e);
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
         .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
-        .map_err(|e| Error::system("opening a TCP listener", e))
+        .map_err(failed)?;
+    // All ranks of a large job connect at once, before the first is taken.
+    rustix::net::listen(&listener, 4096).map_err(|e| failed(e.into()))?;
+    Ok(listener)
 }
 
 impl Token {

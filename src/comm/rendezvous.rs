@@ -1,22 +1,26 @@
-//! How ranks that hold one unique id find each other. The process that made the id collects every rank's (rank, size,
-//! own listener), hands the table to all, and closes. decisions.md section 3.
+//! How ranks that hold one unique id find each other: the side of the process that made the id. It collects every rank's
+//! (rank, size, listener), hands the table to all, hears from each whether it could connect to rank 0, tells all what came of
+//! it, and closes. `join` is the ranks' side.
 
 use super::control::{Control, Ready};
-use super::link::{Frame, HEADER_BYTES, Link, Receiver};
-use super::place::{COOKIE_BYTES, Cookie, Place, Token, UniqueId, listen, new_cookie};
+use super::link::{Frame, Link, Receiver};
+use super::place::{Cookie, Place, Token, UniqueId, listen, new_cookie};
 use super::wire::{Reader, Writer};
-use crate::error::{Error, Kind, Result, fail};
-use crate::platform::process::{Descriptor, epoch};
+use crate::error::{Error, Kind, Result};
+use crate::platform::process::{Descriptor, epoch, spare};
 use crate::settings;
-use std::collections::HashMap;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use rustix::io::Errno;
+use std::collections::{BTreeSet, HashMap};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-const HELLO: u8 = 16;
-const TABLE: u8 = 17;
+pub(super) const HELLO: u8 = 16;
+pub(super) const TABLE: u8 = 17;
+/// A rank's word on whether it is connected to rank 0, and the answer for all.
+pub(super) const VERDICT: u8 = 18;
+pub(super) const RESULT: u8 = 19;
 /// A connection that has not shown the cookie by then is dropped.
 const PROOF: Duration = Duration::from_secs(5);
 
@@ -35,6 +39,11 @@ struct Room {
     /// The answer once it is known: the table, or why there is none.
     answer: Option<Vec<u8>>,
     answered: usize,
+    /// Ranks that said they are connected, once the table is out; and what came of it.
+    connected: BTreeSet<i32>,
+    result: Option<Vec<u8>>,
+    /// Too many open files: guests are taken one at a time, with every tick.
+    short_of_files: bool,
     listener: Option<Descriptor>,
     control: Option<Control>,
 }
@@ -60,7 +69,7 @@ fn answer_of(result: &Result<Vec<Place>>) -> Vec<u8> {
     }
 }
 
-fn read_answer(bytes: &[u8], size: usize) -> Result<Vec<Place>> {
+pub(super) fn read_answer(bytes: &[u8], size: usize) -> Result<Vec<Place>> {
     let unreadable = || Error::new(Kind::Communication, "the rendezvous sent an unreadable answer");
     let mut reader = Reader(bytes);
     match reader.u32().ok_or_else(unreadable)? {
@@ -72,6 +81,24 @@ fn read_answer(bytes: &[u8], size: usize) -> Result<Vec<Place>> {
             reader.text().ok_or_else(unreadable)?,
         )),
     }
+}
+
+pub(super) fn verdict_of(result: &Result<()>) -> Vec<u8> {
+    let (code, text) = result
+        .as_ref()
+        .err()
+        .map_or((0, ""), |e| (e.kind.code(), e.what.as_str()));
+    Writer::default().u32(code).text(text).0
+}
+
+pub(super) fn read_verdict(bytes: &[u8]) -> Option<Result<()>> {
+    let mut reader = Reader(bytes);
+    let (code, text) = (reader.u32()?, reader.text()?);
+    Some(if code == 0 {
+        Ok(())
+    } else {
+        Err(Error::new(Kind::from_code(code), text))
+    })
 }
 
 impl UniqueId {
@@ -95,6 +122,9 @@ impl UniqueId {
             deadline: Instant::now() + settings::rendezvous_timeout(),
             answer: None,
             answered: 0,
+            connected: BTreeSet::new(),
+            result: None,
+            short_of_files: false,
             listener: Some(Descriptor::new(OwnedFd::from(listener))),
             control: Some(control),
         };
@@ -130,6 +160,16 @@ pub fn drop_rendezvous(cookie: &Cookie) {
     }
 }
 
+/// Waits a moment until the rendezvous of a failed creation, if it is of this process, has closed its descriptors.
+pub fn await_end(cookie: &Cookie) {
+    for _ in 0..200 {
+        if !pending().iter().any(|(e, c, _)| *e == epoch() && c == cookie) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Drops every unused id of this process; part of finalize. Ranks that wait on one are told.
 pub fn drop_all() {
     let all: Vec<_> = pending()
@@ -154,7 +194,6 @@ impl Rendezvous {
     /// Closes everything; the returned use of the control thread is dropped by the caller, outside all locks.
     /// Not waiting for unsent answers is for the control thread, which is the one that sends them.
     fn end(&self, wait: bool) -> Option<Control> {
-        pending().retain(|(_, cookie, _)| *cookie != self.cookie);
         let mut room = self.room();
         let control = room.control.take();
         if let (Some(control), Some(listener)) = (&control, room.listener.take()) {
@@ -168,19 +207,36 @@ impl Rendezvous {
             }
             link.close();
         }
+        let own = pending()
+            .extract_if(.., |(_, cookie, _)| *cookie == self.cookie)
+            .collect::<Vec<_>>();
+        drop(own);
         control
     }
 
     fn accept(&self, room: &mut Room) {
         while let Some(listener) = &room.listener {
             let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
-            let Ok(fd) = rustix::net::accept_with(listener, flags) else {
-                return;
+            let fd = match rustix::net::accept_with(listener, flags) {
+                Ok(fd) => fd,
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    // Nobody can be kept, but everybody can be told, one after another.
+                    if !room.short_of_files {
+                        room.short_of_files = true;
+                        self.watch_listener(room, false);
+                        let what = "the process that made the unique id has too many open files";
+                        self.settle(room, answer_of(&Err(Error::new(Kind::System, what))));
+                        spare::release();
+                        continue;
+                    }
+                    return;
+                }
+                Err(_) => return,
             };
             let Some(control) = &room.control else { return };
-            let (tag, me) = (room.next_tag, self.me.clone());
+            let tag = room.next_tag;
             room.next_tag += 1;
-            let receiver: Weak<dyn Receiver> = me;
+            let receiver: Weak<dyn Receiver> = self.me.clone();
             if let Ok(link) = Link::start(control.shared(), TcpStream::from(fd), tag, receiver) {
                 room.guests.insert(
                     tag,
@@ -194,14 +250,22 @@ impl Rendezvous {
         }
     }
 
-    fn refuse(&self, error: Error) {
-        let mut room = self.room();
-        if room.answer.is_none() {
-            self.answer(&mut room, answer_of(&Err(error)));
+    fn watch_listener(&self, room: &Room, wanted: bool) {
+        if let (Some(control), Some(listener)) = (&room.control, &room.listener) {
+            control
+                .shared()
+                .watch_reading(self.token, listener.as_fd(), wanted);
         }
     }
 
-    fn answer(&self, room: &mut Room, body: Vec<u8>) {
+    fn refuse(&self, error: Error) {
+        self.settle(&mut self.room(), answer_of(&Err(error)));
+    }
+
+    fn settle(&self, room: &mut Room, body: Vec<u8>) {
+        if room.answer.is_some() {
+            return;
+        }
         for guest in room.guests.values().filter(|g| g.rank.is_some()) {
             guest.link.send(&Frame {
                 kind: TABLE,
@@ -255,15 +319,59 @@ impl Rendezvous {
             None
         };
         if let Some(error) = wrong {
-            self.answer(room, answer_of(&Err(error)));
+            self.settle(room, answer_of(&Err(error)));
             return Some(());
         }
         room.places.insert(rank, place);
         if room.places.len() == known as usize {
             let table = (0..known).map(|r| room.places[&r].clone()).collect();
-            self.answer(room, answer_of(&Ok(table)));
+            self.settle(room, answer_of(&Ok(table)));
         }
         Some(())
+    }
+}
+
+impl Rendezvous {
+    /// A rank is connected to rank 0, or cannot be. The first failure, or the last success, is everybody's result.
+    fn verdict(&self, room: &mut Room, tag: usize, body: &[u8]) -> Option<()> {
+        let rank = room.guests.get(&tag)?.rank?;
+        match read_verdict(body)? {
+            Ok(()) => {
+                room.connected.insert(rank);
+                if room.connected.len() == room.places.len() {
+                    self.conclude(room, Ok(()));
+                }
+            }
+            Err(error) => self.conclude(room, Err(error.within(format!("rank {rank}")))),
+        }
+        Some(())
+    }
+
+    /// Ends when everybody has been told and has gone, or nobody will come any more.
+    fn end_if_over(&self) {
+        let over = {
+            let room = self.room();
+            let all_told =
+                room.size.is_some_and(|s| room.answered >= s.max(1) as usize) && room.guests.is_empty();
+            room.answer.is_some() && (all_told || Instant::now() > room.deadline)
+        };
+        if over {
+            drop(self.end(false));
+        }
+    }
+
+    fn conclude(&self, room: &mut Room, result: Result<()>) {
+        if room.result.is_none() {
+            let body = verdict_of(&result);
+            for guest in room.guests.values().filter(|g| g.rank.is_some()) {
+                guest.link.send(&Frame {
+                    kind: RESULT,
+                    sequence: 0,
+                    body: body.clone(),
+                });
+            }
+            room.result = Some(body);
+        }
     }
 }
 
@@ -275,6 +383,10 @@ impl Ready for Rendezvous {
     fn tick(&self) {
         let late = {
             let mut room = self.room();
+            if std::mem::take(&mut room.short_of_files) {
+                self.watch_listener(&room, true);
+                self.accept(&mut room);
+            }
             room.guests.retain(|_, g| {
                 let keep = g.rank.is_some() || g.since.elapsed() < PROOF;
                 if !keep {
@@ -300,22 +412,19 @@ impl Ready for Rendezvous {
             drop(room);
             self.refuse(Error::new(Kind::Communication, what));
         }
-        let over = {
-            let room = self.room();
-            let all_told =
-                room.size.is_some_and(|s| room.answered >= s.max(1) as usize) && room.guests.is_empty();
-            room.answer.is_some() && (all_told || Instant::now() > room.deadline)
-        };
-        if over {
-            drop(self.end(false));
-        }
+        self.end_if_over();
     }
 }
 
 impl Receiver for Rendezvous {
     fn frame(&self, tag: usize, frame: Frame) {
         let mut room = self.room();
-        if frame.kind != HELLO || self.hello(&mut room, tag, &frame.body).is_none() {
+        let understood = match frame.kind {
+            HELLO => self.hello(&mut room, tag, &frame.body),
+            VERDICT => self.verdict(&mut room, tag, &frame.body),
+            _ => None,
+        };
+        if understood.is_none() {
             if let Some(guest) = room.guests.remove(&tag) {
                 guest.link.close();
             }
@@ -323,204 +432,34 @@ impl Receiver for Rendezvous {
     }
 
     fn closed(&self, tag: usize, why: String) {
+        self.gone(tag, &why);
+        self.end_if_over();
+    }
+}
+
+impl Rendezvous {
+    fn gone(&self, tag: usize, why: &str) {
         let mut room = self.room();
         let Some(guest) = room.guests.remove(&tag) else {
             return;
         };
-        if let (Some(rank), None) = (guest.rank, &room.answer) {
-            let what = format!("rank {rank} died before all ranks had come: its connection {why}");
-            self.answer(&mut room, answer_of(&Err(Error::new(Kind::Communication, what))));
+        if room.short_of_files {
+            // The descriptor that is free now serves the next one in the queue.
+            self.accept(&mut room);
+        } else {
+            spare::restore();
         }
-    }
-}
-
-/// Connects to the first of the addresses that answers.
-pub fn connect(candidates: &[SocketAddr]) -> std::io::Result<TcpStream> {
-    let mut last = std::io::Error::new(ErrorKind::AddrNotAvailable, "no address to connect to");
-    for address in candidates {
-        match TcpStream::connect_timeout(address, PROOF) {
-            Ok(stream) => return Ok(stream),
-            // The first refusal says most: the second loopback address is a mere fall-back.
-            Err(e) if last.kind() != ErrorKind::ConnectionRefused => last = e,
-            Err(_) => {}
-        }
-    }
-    Err(last)
-}
-
-fn read_frame(stream: &mut TcpStream) -> std::io::Result<Frame> {
-    let garbage = |why: String| std::io::Error::new(ErrorKind::InvalidData, why);
-    let mut header = [0u8; HEADER_BYTES];
-    stream.read_exact(&mut header)?;
-    let (kind, sequence, len) = Frame::header(&header).map_err(garbage)?.expect("a whole header");
-    let mut body = vec![0u8; len];
-    stream.read_exact(&mut body)?;
-    Ok(Frame { kind, sequence, body })
-}
-
-/// A rank's side: announces (rank, size, own listener) under the id and returns everybody's place. `prior` is a failure of
-/// the caller's own checks: the rank comes all the same, so that every rank learns of it.
-/// # Errors
-/// INVALID_VALUE for a used id, a rank twice, sizes that differ; COMMUNICATION_ERROR for ranks that died or never came.
-pub fn join(
-    token: &Token,
-    rank: i32,
-    size: i32,
-    listener: &TcpListener,
-    prior: Result<()>,
-) -> Result<Vec<Place>> {
-    let candidates = token.place.candidates();
-    let mut stream = connect(&candidates).map_err(|e| {
-        let at = candidates.first().map_or("no address".to_owned(), SocketAddr::to_string);
-        match e.kind() {
-            ErrorKind::ConnectionRefused => Error::new(
-                Kind::InvalidValue,
-                format!("nobody answers for this unique id at {at}: it was used already, or the process that made it has ended"),
-            ),
-            _ => Error::new(Kind::Communication, format!("connecting to the maker of the unique id at {at}: {e}")),
-        }
-    })?;
-    let (code, text) = prior
-        .as_ref()
-        .err()
-        .map_or((0, ""), |e| (e.kind.code(), e.what.as_str()));
-    let writer = Writer::default()
-        .bytes(&token.cookie)
-        .u32(rank as u32)
-        .u32(size as u32)
-        .u32(code)
-        .text(text);
-    let hello = Frame {
-        kind: HELLO,
-        sequence: 0,
-        body: Place::of(listener)?.write(writer).0,
-    };
-    let patience = settings::rendezvous_timeout() + Duration::from_secs(10);
-    let answer = stream
-        .set_read_timeout(Some(patience))
-        .and_then(|()| stream.write_all(&hello.encode()))
-        .and_then(|()| read_frame(&mut stream))
-        .map_err(|e| {
-            let what = match e.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    format!("the ranks did not meet within {} s", patience.as_secs())
-                }
-                _ => format!("the process that made the unique id ended before all ranks had met: {e}"),
-            };
-            Error::new(Kind::Communication, what)
-        })?;
-    if answer.kind != TABLE {
-        fail!(
-            Communication,
-            "the rendezvous sent an unexpected message of kind {}",
-            answer.kind
-        );
-    }
-    let places = read_answer(&answer.body, size.max(0) as usize);
-    match prior {
-        Err(own) => Err(own),
-        Ok(()) => places,
-    }
-}
-
-/// The members' connections to rank 0 of a new star.
-const PROOF_BYTES: usize = COOKIE_BYTES + 4;
-
-/// A member: connects to rank 0's listener and shows the cookie.
-pub fn connect_to_hub(cookie: &Cookie, rank: usize, hub: &Place) -> Result<TcpStream> {
-    let lost = |e: std::io::Error| {
-        Error::new(
-            Kind::Communication,
-            format!("rank 0 died before rank {rank} had connected to it: {e}"),
-        )
-    };
-    let mut stream = connect(&hub.candidates()).map_err(lost)?;
-    let mut proof = [0u8; PROOF_BYTES];
-    proof[..COOKIE_BYTES].copy_from_slice(cookie);
-    proof[COOKIE_BYTES..].copy_from_slice(&(rank as u32).to_le_bytes());
-    stream.write_all(&proof).map_err(lost)?;
-    Ok(stream)
-}
-
-/// Rank 0: takes the connections of ranks 1 to size - 1. `watch` tells of a death noticed elsewhere. With `places`, every
-/// rank not yet here is watched through a connection to its own listener.
-pub fn accept_members(
-    cookie: &Cookie,
-    size: usize,
-    listener: &TcpListener,
-    places: Option<&[Place]>,
-    watch: &dyn Fn() -> Option<Error>,
-) -> Result<Vec<Option<TcpStream>>> {
-    let mut members: Vec<Option<TcpStream>> = (0..size).map(|_| None).collect();
-    let gone = |rank: usize, e: &dyn std::fmt::Display| {
-        Error::new(
-            Kind::Communication,
-            format!("rank {rank} died before it had connected to rank 0: {e}"),
-        )
-    };
-    let mut guards = Vec::new();
-    for (rank, place) in places.iter().flat_map(|p| p.iter().enumerate()).skip(1) {
-        let guard = connect(&place.candidates()).map_err(|e| gone(rank, &e))?;
-        guard
-            .set_nonblocking(true)
-            .map_err(|e| Error::system("making a socket non-blocking", e))?;
-        guards.push((rank, guard));
-    }
-    listener
-        .set_nonblocking(true)
-        .map_err(|e| Error::system("making a listener non-blocking", e))?;
-    let deadline = Instant::now() + settings::rendezvous_timeout();
-    while members.iter().skip(1).any(Option::is_none) {
-        if let Some(error) = watch() {
-            return Err(error);
-        }
-        let missing = members.iter().skip(1).position(Option::is_none).expect("checked") + 1;
-        if Instant::now() > deadline {
-            let waited = settings::rendezvous_timeout().as_secs();
-            fail!(
-                Communication,
-                "rank {missing} did not connect to rank 0 within {waited} s (WHOLEMEMORY_TIMEOUT_S)"
-            );
-        }
-        let mut waits = vec![rustix::event::PollFd::new(listener, rustix::event::PollFlags::IN)];
-        waits.extend(
-            guards
-                .iter()
-                .map(|(_, g)| rustix::event::PollFd::new(g, rustix::event::PollFlags::IN)),
-        );
-        let tick = rustix::time::Timespec {
-            tv_sec: 0,
-            tv_nsec: 100_000_000,
+        let Some(rank) = guest.rank else { return };
+        let dead = |when: &str| {
+            Error::new(
+                Kind::Communication,
+                format!("rank {rank} died {when}: its connection {why}"),
+            )
         };
-        let _ = rustix::event::poll(&mut waits, Some(&tick));
-        drop(waits);
-        while let Ok((stream, _)) = listener.accept() {
-            if let Some((rank, stream)) = prove(cookie, size, stream) {
-                members[rank].get_or_insert(stream);
-            }
-        }
-        for (rank, guard) in &mut guards {
-            let ended = match guard.read(&mut [0u8; 1]) {
-                Ok(0) => Some("its process ended".to_owned()),
-                Err(e) if !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                    Some(e.to_string())
-                }
-                _ => None,
-            };
-            if let (Some(why), None) = (ended, &members[*rank]) {
-                return Err(gone(*rank, &why));
-            }
+        if room.answer.is_none() {
+            self.settle(&mut room, answer_of(&Err(dead("before all ranks had come"))));
+        } else if room.places.len() == room.size.unwrap_or(0) as usize && !room.connected.contains(&rank) {
+            self.conclude(&mut room, Err(dead("while the ranks connected")));
         }
     }
-    Ok(members)
-}
-
-/// Reads the cookie and the rank; a stranger is dropped.
-fn prove(cookie: &Cookie, size: usize, mut stream: TcpStream) -> Option<(usize, TcpStream)> {
-    stream.set_nonblocking(false).ok()?;
-    stream.set_read_timeout(Some(PROOF)).ok()?;
-    let mut proof = [0u8; PROOF_BYTES];
-    stream.read_exact(&mut proof).ok()?;
-    let rank = u32::from_le_bytes(*proof.last_chunk()?) as usize;
-    (proof[..COOKIE_BYTES] == cookie[..] && (1..size).contains(&rank)).then_some((rank, stream))
 }

@@ -126,6 +126,33 @@ impl Drop for BlockedSignals {
     }
 }
 
+/// A descriptor kept in reserve while the control thread runs: a process that has no other left can still tell the other
+/// ranks so.
+pub mod spare {
+    use super::Descriptor;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::sync::{Mutex, PoisonError};
+
+    static SPARE: Mutex<Option<Descriptor>> = Mutex::new(None);
+
+    /// Gives the reserve up; false if there was none.
+    pub fn release() -> bool {
+        SPARE
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .is_some()
+    }
+
+    /// Makes the reserve again, if the system lets it.
+    pub fn restore() {
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.is_none() {
+            *spare = eventfd(0, EventfdFlags::CLOEXEC).ok().map(Descriptor::new);
+        }
+    }
+}
+
 /// Starts a thread that no signal of the program is delivered to.
 /// # Errors
 /// SYSTEM_ERROR if the system gives no thread.

@@ -1,0 +1,184 @@
+//! How a rank comes to its communicator: it announces itself under the unique id, connects to rank 0, and learns whether
+//! everybody could.
+
+use super::link::{Frame, HEADER_BYTES};
+use super::place::{Place, Token};
+use super::rendezvous::{HELLO, RESULT, TABLE, VERDICT, read_answer, read_verdict, verdict_of};
+use super::wire::Writer;
+use crate::error::{Error, Kind, Result, fail};
+use crate::platform::process::spare;
+use crate::settings;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// How long one address may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// A rank that has announced itself and knows the others' places.
+pub struct Guest {
+    stream: TcpStream,
+    /// Listeners by rank; only that of rank 0 is filled.
+    pub places: Vec<Place>,
+}
+
+/// Connects to the first of the addresses that answers.
+pub fn connect(candidates: &[SocketAddr]) -> std::io::Result<TcpStream> {
+    let mut last = std::io::Error::new(ErrorKind::AddrNotAvailable, "no address to connect to");
+    for address in candidates {
+        let mut tried = TcpStream::connect_timeout(address, ANSWER);
+        if tried.as_ref().is_err_and(is_short_of_files) && spare::release() {
+            tried = TcpStream::connect_timeout(address, ANSWER);
+        }
+        match tried {
+            Ok(stream) => return Ok(stream),
+            // The first refusal says most: the second loopback address is a mere fall-back.
+            Err(e) if last.kind() != ErrorKind::ConnectionRefused => last = e,
+            Err(_) => {}
+        }
+    }
+    Err(last)
+}
+
+fn is_short_of_files(e: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(e.raw_os_error(), Some(code) if code == Errno::MFILE.raw_os_error() || code == Errno::NFILE.raw_os_error())
+}
+
+/// COMMUNICATION_ERROR, or SYSTEM_ERROR where this process itself has no descriptor left.
+pub fn connection_error(e: &std::io::Error, what: &str) -> Error {
+    let kind = if is_short_of_files(e) {
+        Kind::System
+    } else {
+        Kind::Communication
+    };
+    Error::new(kind, format!("{what}: {e}"))
+}
+
+fn read_frame(stream: &mut TcpStream) -> std::io::Result<Frame> {
+    let garbage = |why: String| std::io::Error::new(ErrorKind::InvalidData, why);
+    let mut header = [0u8; HEADER_BYTES];
+    stream.read_exact(&mut header)?;
+    let (kind, sequence, len) = Frame::header(&header).map_err(garbage)?.expect("a whole header");
+    let mut body = vec![0u8; len];
+    stream.read_exact(&mut body)?;
+    Ok(Frame { kind, sequence, body })
+}
+
+/// Announces (rank, size, own listener) under the id and learns everybody's place. `prior` is a failure of the caller's own
+/// checks: the rank comes all the same, so that every rank learns of it.
+/// # Errors
+/// INVALID_VALUE for a used id, a rank twice, sizes that differ; COMMUNICATION_ERROR for ranks that died or never came.
+pub fn join(
+    token: &Token,
+    rank: i32,
+    size: i32,
+    listener: Option<Place>,
+    prior: Result<()>,
+) -> Result<Guest> {
+    let candidates = token.place.candidates();
+    let mut stream = connect(&candidates).map_err(|e| {
+        let at = candidates.first().map_or("no address".to_owned(), SocketAddr::to_string);
+        match e.kind() {
+            ErrorKind::ConnectionRefused => Error::new(
+                Kind::InvalidValue,
+                format!(
+                    "nobody answers for this unique id at {at}: it was used already, or the process that made it has ended"
+                ),
+            ),
+            _ => connection_error(&e, &format!("connecting to the maker of the unique id at {at}")),
+        }
+    })?;
+    let (code, text) = prior
+        .as_ref()
+        .err()
+        .map_or((0, ""), |e| (e.kind.code(), e.what.as_str()));
+    let writer = Writer::default()
+        .bytes(&token.cookie)
+        .u32(rank as u32)
+        .u32(size as u32)
+        .u32(code)
+        .text(text);
+    let hello = Frame {
+        kind: HELLO,
+        sequence: 0,
+        body: listener.unwrap_or_default().write(writer).0,
+    };
+    let patience = settings::rendezvous_timeout() + Duration::from_secs(10);
+    let answer = stream
+        .set_nodelay(true)
+        .and_then(|()| stream.set_read_timeout(Some(patience)))
+        .and_then(|()| stream.write_all(&hello.encode()))
+        .and_then(|()| read_frame(&mut stream))
+        .map_err(|e| {
+            let what = match e.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                    format!("the ranks did not meet within {} s", patience.as_secs())
+                }
+                _ => format!("the process that made the unique id ended before all ranks had met: {e}"),
+            };
+            Error::new(Kind::Communication, what)
+        })?;
+    if answer.kind != TABLE {
+        fail!(
+            Communication,
+            "the rendezvous sent an unexpected message of kind {}",
+            answer.kind
+        );
+    }
+    let places = read_answer(&answer.body, size.max(0) as usize);
+    prior?;
+    Ok(Guest {
+        stream,
+        places: places?,
+    })
+}
+
+impl Guest {
+    /// A failure of the others that is known already: then nobody will come any more. Does not wait.
+    pub fn early_failure(&self) -> Option<Error> {
+        let mut stream = self.stream.try_clone().ok()?;
+        self.stream.set_nonblocking(true).ok()?;
+        let waiting = self.stream.peek(&mut [0u8; HEADER_BYTES]);
+        self.stream.set_nonblocking(false).ok()?;
+        if waiting.ok()? < HEADER_BYTES {
+            return None;
+        }
+        let result = read_frame(&mut stream).ok()?;
+        read_verdict(&result.body)?.err()
+    }
+
+    /// Tells the others whether this rank is connected, and learns whether all are.
+    /// # Errors
+    /// The first failure of all ranks, the same on all.
+    pub fn conclude<T>(mut self, mine: Result<T>) -> Result<T> {
+        let verdict = verdict_of(&mine.as_ref().map(drop).map_err(Error::clone));
+        let result = self
+            .stream
+            .write_all(
+                &Frame {
+                    kind: VERDICT,
+                    sequence: 0,
+                    body: verdict,
+                }
+                .encode(),
+            )
+            .and_then(|()| read_frame(&mut self.stream));
+        match result {
+            Ok(frame) if frame.kind == RESULT => {
+                let unreadable =
+                    || Error::new(Kind::Communication, "the rendezvous sent an unreadable result");
+                read_verdict(&frame.body).ok_or_else(unreadable)?.and(mine)
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                fail!(
+                    Communication,
+                    "not all ranks connected within {} s",
+                    settings::rendezvous_timeout().as_secs()
+                )
+            }
+            // The process that made the id may end once the ranks have met: they are connected without it.
+            _ => mine,
+        }
+    }
+}
