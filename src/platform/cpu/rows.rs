@@ -162,7 +162,7 @@ fn pick_streamed<const GATHER: bool, L: Lines + 'static>(shape: &Shape, lines: L
     let &Shape {
         convert, cols, bytes, ..
     } = shape;
-    if convert.is_none() && (shape.misalignment | bytes) % LINE_BYTES == 0 {
+    if convert.is_none() && (shape.misalignment | bytes).is_multiple_of(LINE_BYTES) {
         let row_lines = bytes / LINE_BYTES;
         return Some(body::<GATHER, _>(move || Whole {
             row_lines,

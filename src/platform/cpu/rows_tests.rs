@@ -7,11 +7,18 @@ use crate::span::Address;
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-/// One element of `from` as one of `to`, by the scalar rules of ops.md 2.1.
-fn element(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
-    if from == to {
-        return bytes.to_vec();
+/// A row of `from` as one of `to`, element by element, by the scalar rules of ops.md 2.1.
+fn convert(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
+    match from == to {
+        true => bytes.to_vec(),
+        false => bytes
+            .chunks(from.size_bytes())
+            .flat_map(|one| element(from, to, one))
+            .collect(),
     }
+}
+
+fn element(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
     if from.is_float() {
         let value = match from {
             DType::Float => f32::from_le_bytes(bytes.try_into().expect("4 bytes")),
@@ -165,14 +172,12 @@ impl Case {
                 continue;
             };
             let (f, t) = (self.table_type.size_bytes(), self.plain_type.size_bytes());
-            for c in 0..self.cols {
-                let value = element(
-                    self.table_type,
-                    self.plain_type,
-                    &scene.parts[part][at + c * f..][..f],
-                );
-                want[self.shift_bytes + i * scene.plain_stride + c * t..][..t].copy_from_slice(&value);
-            }
+            let row = convert(
+                self.table_type,
+                self.plain_type,
+                &scene.parts[part][at..][..self.cols * f],
+            );
+            want[self.shift_bytes + i * scene.plain_stride..][..self.cols * t].copy_from_slice(&row);
         }
         self.run(&scene, true);
         assert!(scene.plain == want, "{self:?}");
@@ -191,11 +196,13 @@ impl Case {
                 continue;
             };
             let (f, t) = (self.plain_type.size_bytes(), self.table_type.size_bytes());
-            for c in 0..self.cols {
-                let from = self.shift_bytes + i * scene.plain_stride + c * f;
-                let value = element(self.plain_type, self.table_type, &scene.plain[from..][..f]);
-                want[part][at + c * t..][..t].copy_from_slice(&value);
-            }
+            let from = self.shift_bytes + i * scene.plain_stride;
+            let row = convert(
+                self.plain_type,
+                self.table_type,
+                &scene.plain[from..][..self.cols * f],
+            );
+            want[part][at..][..self.cols * t].copy_from_slice(&row);
         }
         self.run(&scene, false);
         assert!(scene.parts == want, "{self:?}");
@@ -285,7 +292,6 @@ fn large_jobs() {
         ((DType::Half, DType::Double), 33, 2, 0),
         ((DType::Float, DType::Bf16), 5000, 0, 0),
         ((DType::Int, DType::Int64), 50, 0, 8),
-        ((DType::Int8, DType::Int8), 1, 0, 0),
     ] {
         let bytes = cols * types.0.size_bytes().max(types.1.size_bytes());
         let case = || Case {
