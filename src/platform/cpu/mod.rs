@@ -10,13 +10,14 @@ mod rows;
 #[cfg(test)]
 mod rows_tests;
 pub mod segments;
+mod split;
 mod stores;
 mod transport;
 
 pub use pool::set_local_processes;
 
 use super::{Bootstrap, Indices, Kernels, Launch, Platform, Rows, Segments, Stream, Table, Transport};
-use crate::error::{Result, fail};
+use crate::error::Result;
 use crate::span::Address;
 
 /// This host's memory and cores. Streams are ignored: work is done on return.
@@ -68,18 +69,18 @@ impl Kernels for CpuPlatform {
 
     fn bucket(
         &self,
-        _: &Indices,
-        _: &[u64],
-        _: &[u32],
-        _: usize,
-        _: Address,
-        _: Address,
+        indices: &Indices,
+        start_rows: &[u64],
+        bucket_of_owner: &[u32],
+        bucket_count: usize,
+        ids: Address,
+        positions: Address,
         _: Launch,
     ) -> Result<Vec<u64>> {
-        fail!(NotImplemented, "bucketing is not in this version")
+        split::bucket(indices, start_rows, bucket_of_owner, bucket_count, ids, positions)
     }
 
-    fn unique(&self, _: &Indices, _: Address, _: Address, _: Launch) -> Result<u64> {
-        fail!(NotImplemented, "removing doubles is not in this version")
+    fn unique(&self, indices: &Indices, unique: Address, slots: Address, _: Launch) -> Result<u64> {
+        split::unique(indices, unique, slots)
     }
 }

@@ -121,6 +121,15 @@ pub fn run(parts: usize, bytes: usize, part: &(dyn Fn(usize) + Sync)) {
     });
 }
 
+/// Runs `work` inside the pool, for work that divides itself by rayon's means; `None` (and nothing run) where the caller is
+/// to work alone.
+pub fn on_helpers<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> Option<T> {
+    if bytes < LARGE_BYTES {
+        return None;
+    }
+    helpers().map(|pool| pool.install(work))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use crate::platform::{Indices, Rows, Table};
 use std::ops::Range;
 
 /// Results of at least this many bytes are written past the caches: their readers would not find them there anyway.
-const STREAM_BYTES: usize = 8 << 20;
+const STREAM_BYTES: usize = if cfg!(test) { 256 << 10 } else { 8 << 20 };
 
 /// Rows at least this long consist of whole lines but for their ends.
 const LONG_ROW_BYTES: usize = 1 << 10;

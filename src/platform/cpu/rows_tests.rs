@@ -304,7 +304,7 @@ fn large_jobs() {
             shift_bytes: shift,
             part_rows: vec![1001, 1000, 0, 2000],
             flat: false,
-            ids: ids((9 << 20) / bytes + 1),
+            ids: ids((600 << 10) / bytes + 1),
         };
         case().check_gather();
         case().check_scatter();
