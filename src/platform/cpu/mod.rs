@@ -1,12 +1,23 @@
 //! The CPU platform: shared memory between the processes and threads of one host, loops on a thread pool.
 
+mod address;
 pub mod bytes;
+mod convert;
 pub mod fill;
+mod movers;
+mod pool;
+mod rows;
+#[cfg(test)]
+mod rows_tests;
 pub mod segments;
+mod split;
+mod stores;
 mod transport;
 
-use super::{Bootstrap, Kernels, Platform, Segments, Stream, Transport};
-use crate::error::{Result, fail};
+pub use pool::set_local_processes;
+
+use super::{Bootstrap, Indices, Kernels, Launch, Platform, Rows, Segments, Stream, Table, Transport};
+use crate::error::Result;
 use crate::span::Address;
 
 /// This host's memory and cores. Streams are ignored: work is done on return.
@@ -48,40 +59,28 @@ impl Platform for CpuPlatform {
 }
 
 impl Kernels for CpuPlatform {
-    fn gather(
-        &self,
-        _: &super::Table<'_>,
-        _: &super::Indices,
-        _: &super::Rows,
-        _: super::Launch,
-    ) -> Result<()> {
-        fail!(NotImplemented, "gather is not in this version")
+    fn gather(&self, table: &Table<'_>, indices: &Indices, output: &Rows, _: Launch) -> Result<()> {
+        rows::gather(table, indices, output)
     }
 
-    fn scatter(
-        &self,
-        _: &super::Rows,
-        _: &super::Indices,
-        _: &super::Table<'_>,
-        _: super::Launch,
-    ) -> Result<()> {
-        fail!(NotImplemented, "scatter is not in this version")
+    fn scatter(&self, input: &Rows, indices: &Indices, table: &Table<'_>, _: Launch) -> Result<()> {
+        rows::scatter(input, indices, table)
     }
 
     fn bucket(
         &self,
-        _: &super::Indices,
-        _: &[u64],
-        _: &[u32],
-        _: usize,
-        _: Address,
-        _: Address,
-        _: super::Launch,
+        indices: &Indices,
+        start_rows: &[u64],
+        bucket_of_owner: &[u32],
+        bucket_count: usize,
+        ids: Address,
+        positions: Address,
+        _: Launch,
     ) -> Result<Vec<u64>> {
-        fail!(NotImplemented, "bucketing is not in this version")
+        split::bucket(indices, start_rows, bucket_of_owner, bucket_count, ids, positions)
     }
 
-    fn unique(&self, _: &super::Indices, _: Address, _: Address, _: super::Launch) -> Result<u64> {
-        fail!(NotImplemented, "removing doubles is not in this version")
+    fn unique(&self, indices: &Indices, unique: Address, slots: Address, _: Launch) -> Result<u64> {
+        split::unique(indices, unique, slots)
     }
 }

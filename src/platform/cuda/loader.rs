@@ -45,6 +45,9 @@ pub fn open_first(names: &[&str]) -> Result<libloading::Library, Unusable> {
 /// The linker puts the object's name first. A bare name (no directory) is one that was searched for in vain, whatever
 /// the language of the rest; a library that was found speaks with its path, a missing dependency with its own name.
 fn not_found(name: &str, words: &str) -> bool {
+    if name.contains('/') {
+        return !std::path::Path::new(name).exists();
+    }
     words.strip_prefix(name).is_some_and(|rest| rest.starts_with(':'))
         || words.contains(&format!("loading shared library {name}:"))
 }
