@@ -68,6 +68,7 @@ pub fn load_from_file(memory: &Arc<Memory>, request: &LoadRequest) -> Result<()>
         files: &load.files,
         placement: load.placement,
         target: load.window.target(memory),
+        fresh: load.window.lease.first_fill(),
         options: LoadOptions::from_environment(comm.rank(), comm.local_size()),
     };
     agree(&session, &[], job.run(&|| session.failure()))
@@ -78,7 +79,7 @@ struct Window {
     rows: Rows,
     first_slot: u64,
     slots: u64,
-    _lease: MappedBases,
+    lease: MappedBases,
 }
 
 impl Window {
@@ -113,7 +114,7 @@ impl Window {
             },
             first_slot: (local.offset_bytes / slot_bytes) as u64,
             slots: (local.size_bytes / slot_bytes) as u64,
-            _lease: lease,
+            lease,
         })
     }
 

@@ -7,12 +7,15 @@ use crate::platform::{Bootstrap, Segment};
 use crate::span::Address;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) struct Mapping {
     segment: Box<dyn Segment>,
     /// Where kernels of this rank may read the partition of each rank; NULL where the route does not.
     bases: Box<[Address]>,
     chunks: Chunks,
+    /// Until the first load.
+    fresh: AtomicBool,
 }
 
 /// The arrays behind the global reference of a CHUNKED DEVICE handle.
@@ -47,6 +50,7 @@ impl Mapping {
             segment,
             bases,
             chunks,
+            fresh: AtomicBool::new(true),
         }
     }
 
@@ -81,6 +85,13 @@ impl Mapping {
 /// memory stays mapped while this value lives, even if the handle is freed meanwhile.
 #[derive(Clone)]
 pub struct MappedBases(pub(super) Arc<Mapping>);
+
+impl MappedBases {
+    /// True once: for the first that is about to write all of the own partition.
+    pub(super) fn first_fill(&self) -> bool {
+        self.0.fresh.swap(false, Ordering::Relaxed)
+    }
+}
 
 impl Deref for MappedBases {
     type Target = [Address];

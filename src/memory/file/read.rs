@@ -36,6 +36,8 @@ pub struct Job<'a> {
     pub files: &'a FileList,
     pub placement: Placement,
     pub target: Target<'a>,
+    /// The memory was not written yet.
+    pub fresh: bool,
     pub options: LoadOptions,
 }
 
@@ -179,6 +181,10 @@ impl<'a> Reader<'a> {
 
     fn fill(&mut self, slots: Range<u64>, between: &mut dyn FnMut()) -> Result<()> {
         let job = self.job;
+        if job.fresh {
+            job.target
+                .populate(slots.start..slots.end.min(job.placement.count()));
+        }
         let pieces = job.placement.runs(slots).flat_map(|run| job.files.pieces(run));
         for piece in pieces {
             if !self.joins_group(&piece) {

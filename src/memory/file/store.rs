@@ -1,7 +1,7 @@
 //! Storing: every rank writes the records of its own partition to its own file.
 
 use super::target::Target;
-use super::{StoreRequest, Window, kind_of_bad_name};
+use super::{StoreRequest, Window};
 use crate::error::{Error, Result, ensure, fail};
 use crate::memory::Memory;
 use crate::platform::cpu::bytes;
@@ -21,9 +21,9 @@ const STEP_BYTES: usize = 16 << 20;
 /// are the logical array; `load_from_file` of that list restores it. A file that this call created is removed if any rank
 /// fails.
 /// # Errors
-/// INVALID_INPUT for a window that does not fit a slot, slots that do not divide the granularity, or a name that cannot be
-/// opened for writing; INVALID_VALUE for arguments that differ between ranks or two ranks with the same file; SYSTEM_ERROR
-/// where writing fails. The same on all ranks.
+/// INVALID_INPUT for a window that does not fit a slot or slots that do not divide the granularity; INVALID_VALUE for
+/// arguments that differ between ranks or two ranks with the same file; SYSTEM_ERROR for a file that cannot be created or
+/// written. The same on all ranks.
 pub fn store_to_file(memory: &Arc<Memory>, request: &StoreRequest) -> Result<()> {
     let comm = memory.communicator();
     let session = comm.enter("wholememory_store_to_file")?;
@@ -103,12 +103,7 @@ impl<'a> Sink<'a> {
             }
             other => (other, true),
         };
-        let file = opened.map_err(|e| {
-            Error::new(
-                kind_of_bad_name(&e),
-                format!("{} cannot be written: {e}", path.display()),
-            )
-        })?;
+        let file = opened.map_err(|e| Error::system(format!("opening {} for writing", path.display()), e))?;
         Ok(Sink { path, file, created })
     }
 
@@ -216,8 +211,8 @@ mod tests {
         assert!(!new.exists());
         for bad in [dir.path().to_path_buf(), dir.path().join("no/such")] {
             let error = Sink::open(&bad).err().unwrap();
-            assert_eq!(error.kind, Kind::InvalidInput);
-            assert!(error.what.contains("cannot be written"), "{error}");
+            assert_eq!(error.kind, Kind::System);
+            assert!(error.what.contains("for writing"), "{error}");
         }
     }
 

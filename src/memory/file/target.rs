@@ -2,9 +2,10 @@
 
 use crate::error::Result;
 use crate::kinds::Location;
-use crate::platform::cpu::bytes::Rows;
+use crate::platform::cpu::bytes::{self, Rows};
 use crate::platform::{Platform, Stream};
 use crate::span::Address;
+use std::ops::Range;
 
 /// Where the records of a rank lie. Slots are local: slot 0 is the first of the own partition.
 #[derive(Clone, Copy)]
@@ -33,6 +34,15 @@ impl<'a> Target<'a> {
         self.rows
             .first
             .offset_bytes(slot as usize * self.rows.stride_bytes)
+    }
+
+    /// Prepares slots that are about to be written for the first time.
+    pub fn populate(&self, slots: Range<u64>) {
+        if self.reachable && !slots.is_empty() {
+            let last = self.place(slots.end - 1).0 + self.rows.row_bytes;
+            let first = self.place(slots.start);
+            bytes::populate(first, last - first.0);
+        }
     }
 
     /// The address of a slot, if the records lie there without gaps and the CPU may touch them.

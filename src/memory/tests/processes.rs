@@ -1,6 +1,7 @@
 //! Handles over ranks that are processes, each with an environment, limits and a death of its own.
 
-use super::{TYPES, load, peek, record_file, request};
+use super::files::{load, record_file};
+use super::{TYPES, peek, request};
 use crate::comm::{Communicator, UniqueId};
 use crate::error::Kind;
 use crate::kinds::{Location, MemoryType};

@@ -100,6 +100,7 @@ impl Case {
             files: &self.files,
             placement,
             target: Target::new(platform, Location::Device, rows),
+            fresh: true,
             options,
         };
         (job.run(&|| None), memory)
@@ -257,6 +258,7 @@ fn a_broken_communicator_ends_a_load() {
         files: &case.files,
         placement: Placement::sequential(0, 80_000, 80_000),
         target: Target::new(&CpuPlatform, Location::Host, rows),
+        fresh: false,
         options: options(1 << 20, 1, false),
     };
     let error = job
