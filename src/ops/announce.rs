@@ -263,6 +263,10 @@ pub struct Pass<'a> {
     announcements: &'a [Announcement],
 }
 
+/// What came of a pass. The outer error is one that all ranks return, so the call is over; the inner one is this rank's
+/// alone, which goes on taking part.
+pub type Passed = Result<Result<()>>;
+
 impl Pass<'_> {
     /// The sorted ids of the own request; NULL where it is of another shape.
     pub fn sorted_ids(&self) -> Address {
@@ -325,14 +329,15 @@ fn announce(
 /// all. Collective over the world of `field`.
 /// # Errors
 /// On all ranks: what `ready` says, OUT_OF_MEMORY if one could not sort its request, LOGIC_ERROR if they passed different
-/// handles or one that a rank has freed. On the own rank alone: failures of its kernels. And whatever `pass` returns.
+/// handles or one that a rank has freed, and what ends a pass. On the own rank alone: failures of its kernels. Where ranks
+/// ask for different shapes, rows of an earlier shape have arrived when a later pass ends the call.
 pub fn run_passes(
     field: &Field<'_>,
     served: &Served<'_>,
     sorting: &Sorting<'_>,
     ready: Result<()>,
     plan: Option<&Plan>,
-    pass: &mut dyn FnMut(&Pass<'_>) -> Result<()>,
+    pass: &mut dyn FnMut(&Pass<'_>) -> Passed,
 ) -> Result<()> {
     let sorted = ready.map(|()| plan.map(|plan| Sorted::new(field, plan, sorting)).transpose());
     let (sorted, mut failure, refusal) = match sorted {
@@ -362,8 +367,7 @@ pub fn run_passes(
                 shape,
                 mine: sorted.as_ref().filter(|s| s.shape == shape),
                 announcements: &announcements,
-            });
-            // A failure may be this rank's alone, so it goes on taking part.
+            })?;
             failure = failure.or(passed.err());
         }
     }

@@ -1,6 +1,6 @@
 //! The Exchange route: bucket by owner, ids out, rows back (or out with the ids). The same code on every platform.
 
-use super::announce::{Pass, Served, Sorting, plain_rows, positions, run_passes};
+use super::announce::{Pass, Passed, Served, Sorting, plain_rows, positions, run_passes};
 use super::leg::{Circle, Field, Leg, bytes_of};
 use super::plan::{Operation, Plan};
 use crate::error::Result;
@@ -36,7 +36,7 @@ pub fn run(
     })
 }
 
-fn gather(field: &Field<'_>, leg: &Leg<'_>, served: &Served<'_>, pass: &Pass<'_>) -> Result<()> {
+fn gather(field: &Field<'_>, leg: &Leg<'_>, served: &Served<'_>, pass: &Pass<'_>) -> Passed {
     let shape = &pass.shape;
     let (sent, received) = (leg.sent_count(), leg.received_count());
     let (_scratch, [ids, rows_out, rows_in]) = field.agree_room(field.arena([
@@ -52,18 +52,17 @@ fn gather(field: &Field<'_>, leg: &Leg<'_>, served: &Served<'_>, pass: &Pass<'_>
         field.launch,
     );
     leg.back(field, rows_out, rows_in, shape.row_bytes())?;
-    read?;
-    match pass.mine {
+    Ok(read.and_then(|()| match pass.mine {
         Some(mine) => field.scatter(
             &shape.rows(rows_in),
             &positions(mine.positions, sent),
             &plain_rows(mine.plan),
         ),
         None => Ok(()),
-    }
+    }))
 }
 
-fn scatter(field: &Field<'_>, leg: &Leg<'_>, served: &Served<'_>, pass: &Pass<'_>) -> Result<()> {
+fn scatter(field: &Field<'_>, leg: &Leg<'_>, served: &Served<'_>, pass: &Pass<'_>) -> Passed {
     let shape = &pass.shape;
     let (sent, received) = (leg.sent_count(), leg.received_count());
     let (_scratch, [ids, rows_out, rows_in]) = field.agree_room(field.arena([
@@ -82,10 +81,11 @@ fn scatter(field: &Field<'_>, leg: &Leg<'_>, served: &Served<'_>, pass: &Pass<'_
         None => Ok(()),
     };
     leg.forward(field, rows_out, rows_in, shape.row_bytes())?;
-    read?;
-    field.scatter(
-        &shape.rows(rows_in),
-        &shape.ids(ids, received),
-        &served.table(shape),
-    )
+    Ok(read.and_then(|()| {
+        field.scatter(
+            &shape.rows(rows_in),
+            &shape.ids(ids, received),
+            &served.table(shape),
+        )
+    }))
 }

@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::platform::Stream;
 use crate::tensor::Operand;
 
-/// Copies rows of `table` to `output`: `output[i] = convert(table[indices[i]])`, shape [n, D] for n `indices` (INT or INT64)
-/// and D columns of the table; a 1-D table takes [n] or [n, 1]. Ids below 0 or not below the table's row count leave their
+/// Copies rows of `table` to `output`: `output[i] = convert(table[indices[i]])`, shape n x D for n `indices` (INT or INT64)
+/// and D columns of the table; a 1-D table takes shape n or n x 1. Ids below 0 or not below the table's row count leave their
 /// output row as it is. Both are floating-point types or both integers. `sms` is the launch width, -1 automatic.
 ///
 /// Collective over the table's communicator where its memory is DISTRIBUTED or HIERARCHY, also for ranks without indices;

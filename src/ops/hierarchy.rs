@@ -1,7 +1,7 @@
 //! The Hierarchy route: rows cross the slow links between nodes once a node. A request goes to the rank of the own node
 //! that has the owner's place; that rank asks the owner, over the ranks of the same place in every node.
 
-use super::announce::{Pass, Served, Sorting, plain_rows, positions, run_passes};
+use super::announce::{Pass, Passed, Served, Sorting, plain_rows, positions, run_passes};
 use super::leg::{Circle, Field, Leg, bytes_of};
 use super::plan::{Operation, Plan};
 use crate::comm::Communicator;
@@ -68,7 +68,7 @@ pub fn run(
         Err(error) => (None, Err(error)),
     };
     run_passes(field, served, &sorting, ready, plan, &mut |pass| {
-        let Some(circles) = circles else { return Ok(()) };
+        let Some(circles) = circles else { return Ok(Ok(())) };
         let leg = Leg {
             circle: circles.local,
             sent: (0..neighbours.len())
@@ -126,7 +126,7 @@ impl<'a> Errand<'a> {
             .leg(counts.as_ref().map_or_else(|_| none(), Vec::clone))
     }
 
-    fn gather(&self) -> Result<()> {
+    fn gather(&self) -> Passed {
         let (field, shape, local) = (self.field, &self.pass.shape, &self.local);
         let (id_bytes, row_bytes) = (shape.id_bytes(), shape.row_bytes());
         let position_bytes = DType::Int64.size_bytes();
@@ -185,18 +185,17 @@ impl<'a> Errand<'a> {
                 )
             });
         local.back(field, answers, rows_in, row_bytes)?;
-        read.and(spread)?;
-        match self.pass.mine {
+        Ok(read.and(spread).and_then(|()| match self.pass.mine {
             Some(mine) => field.scatter(
                 &shape.rows(rows_in),
                 &positions(mine.positions, wanted),
                 &plain_rows(mine.plan),
             ),
             None => Ok(()),
-        }
+        }))
     }
 
-    fn scatter(&self) -> Result<()> {
+    fn scatter(&self) -> Passed {
         let (field, shape, local) = (self.field, &self.pass.shape, &self.local);
         let (id_bytes, row_bytes) = (shape.id_bytes(), shape.row_bytes());
         let (carried, given) = (local.received_count(), local.sent_count());
@@ -233,11 +232,12 @@ impl<'a> Errand<'a> {
         );
         cross.forward(field, sorted, owner_ids, id_bytes)?;
         cross.forward(field, sorted_rows, owner_rows, row_bytes)?;
-        read.and(sorted_read)?;
-        field.scatter(
-            &shape.rows(owner_rows),
-            &shape.ids(owner_ids, owned),
-            &self.served.table(shape),
-        )
+        Ok(read.and(sorted_read).and_then(|()| {
+            field.scatter(
+                &shape.rows(owner_rows),
+                &shape.ids(owner_ids, owned),
+                &self.served.table(shape),
+            )
+        }))
     }
 }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::platform::Stream;
 use crate::tensor::Operand;
 
-/// Copies rows of `input` into `table`: `table[indices[i]] = convert(input[i])`, `input` of shape [n, D] also for a 1-D table.
+/// Copies rows of `input` into `table`: `table[indices[i]] = convert(input[i])`, `input` of shape n x D also for a 1-D table.
 /// Ids out of range are skipped. Which of several rows for one id stays is not specified. Otherwise as
 /// [`gather`](super::gather()): who takes part, dtypes, `sms`.
 ///

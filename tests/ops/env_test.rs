@@ -53,16 +53,15 @@ fn every_dtype_to_every_context() {
                 AllocationType::Host,
             ];
             assert_eq!(outputs.len(), 3);
-            for ((description, kind, context, words), (want_kind, want_context)) in
-                outputs.iter().zip(kinds.into_iter().zip([8, 16, 24]))
-            {
-                assert_eq!((*kind, context.0), (want_kind, want_context));
+            for (output, (kind, context)) in outputs.iter().zip(kinds.into_iter().zip([8, 16, 24])) {
+                assert_eq!((output.kind, output.context.0), (kind, context));
+                let description = &output.description;
                 assert_eq!((description.dim, &description.sizes[..2]), (2, &[7, 5][..]));
                 assert_eq!(
                     (&description.strides[..2], description.storage_offset),
                     (&[5, 1][..], 0)
                 );
-                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                let bytes: Vec<u8> = output.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 assert_eq!(bytes[..dense.len()], dense);
             }
         }

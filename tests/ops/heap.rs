@@ -14,7 +14,14 @@ pub struct Heap {
     /// The number of the call that fails, from 0.
     pub fail_at: Option<usize>,
     /// Every output block with its description, kind and context.
-    pub outputs: RefCell<Vec<(Description, AllocationType, Address, Vec<u64>)>>,
+    pub outputs: RefCell<Vec<Output>>,
+}
+
+pub struct Output {
+    pub description: Description,
+    pub kind: AllocationType,
+    pub context: Address,
+    pub words: Vec<u64>,
 }
 
 struct Block<'a> {
@@ -71,9 +78,12 @@ impl Buffers for Heap {
         let dtype = DType::from_raw(description.dtype).unwrap();
         let words = self.call(count as usize * dtype.size_bytes())?;
         let address = Address(words.as_ptr() as usize);
-        self.outputs
-            .borrow_mut()
-            .push((*description, kind, context, words));
+        self.outputs.borrow_mut().push(Output {
+            description: *description,
+            kind,
+            context,
+            words,
+        });
         Ok(address)
     }
 }

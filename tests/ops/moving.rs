@@ -6,7 +6,7 @@ use crate::world;
 use std::sync::Arc;
 use wholegraph::comm::Communicator;
 use wholegraph::kinds::{DType, Location, MemoryType};
-use wholegraph::memory::{MallocRequest, Memory};
+use wholegraph::memory::{MallocRequest, Memory, Route};
 use wholegraph::ops;
 use wholegraph::platform::Stream;
 use wholegraph::tensor::{Description, Operand, Storage};
@@ -70,37 +70,34 @@ impl Table {
         }
     }
 
-    fn local(&self) -> (&mut [u8], i64) {
+    /// Visits every element of the own partition with its row and its column in the row.
+    fn visit(&self, mut visit: impl FnMut(i64, i64, &mut [u8])) {
         let span = self.memory.local().unwrap();
-        let row_bytes = self.stride as usize * self.dtype.size_bytes();
         if span.size_bytes == 0 {
-            return (&mut [], 0);
+            return;
         }
         // SAFETY: the own partition, which no other rank touches between the meetings of a test.
         let bytes = unsafe { std::slice::from_raw_parts_mut(span.address.0 as *mut u8, span.size_bytes) };
-        (bytes, (span.offset_bytes / row_bytes) as i64)
+        let element_bytes = self.dtype.size_bytes();
+        let first = span.offset_bytes / element_bytes;
+        for (i, element) in bytes.chunks_exact_mut(element_bytes).enumerate() {
+            let i = (first + i) as i64;
+            visit(i / self.stride, i % self.stride, element);
+        }
     }
 
     /// Element values of the whole row, padding included; columns are counted in the row.
     pub fn fill(&self, comm: &Arc<Communicator>, salt: i64) {
-        let (bytes, first) = self.local();
-        let stride = self.stride as usize;
-        for (i, element) in bytes.chunks_exact_mut(self.dtype.size_bytes()).enumerate() {
-            let row = first + (i / stride) as i64;
-            element.copy_from_slice(&encode(self.dtype, value(salt, row, (i % stride) as i64)));
-        }
+        self.visit(|row, col, element| element.copy_from_slice(&encode(self.dtype, value(salt, row, col))));
         comm.barrier().unwrap();
     }
 
     /// Every element of the own partition holds what `want(row, column in the row)` says.
     pub fn assert_local(&self, want: impl Fn(i64, i64) -> i64, about: &str) {
-        let (bytes, first) = self.local();
-        let stride = self.stride as usize;
-        for (i, element) in bytes.chunks_exact(self.dtype.size_bytes()).enumerate() {
-            let (row, col) = (first + (i / stride) as i64, (i % stride) as i64);
+        self.visit(|row, col, element| {
             let wanted = encode(self.dtype, want(row, col));
             assert_eq!(element, wanted, "{about}: row {row} column {col}");
-        }
+        });
     }
 }
 
@@ -151,6 +148,8 @@ pub fn scatter_and_check(comm: &Arc<Communicator>, table: &Table, from: DType, i
     }
     let mut indices = Ids::new(index, &ids, 1);
     let heap = Heap::default();
+    // Others may still read what is written now.
+    comm.barrier().unwrap();
     ops::scatter(
         &input.operand(),
         &indices.operand(),
@@ -194,7 +193,7 @@ fn all_types_and_dtypes(comm: &Arc<Communicator>) {
     ];
     for kind in kinds_of(comm) {
         for (table_dtype, row_dtype, index, shape) in cases {
-            for rows in [57, 10, 3] {
+            for rows in [57, 3] {
                 let about = format!(
                     "{kind:?} {rows} rows {table_dtype} {row_dtype} {index} {shape:?} rank {}",
                     comm.rank()
@@ -211,7 +210,7 @@ fn all_types_and_dtypes(comm: &Arc<Communicator>) {
 
 #[test]
 fn every_type_location_and_dtype() {
-    for size in [1, 2, 4] {
+    for size in [1, 4] {
         world::ranks(size, all_types_and_dtypes);
     }
 }
@@ -258,6 +257,7 @@ fn windows(comm: &Arc<Communicator>) {
         let mut input = Grid::new(DType::Float, 5, 4, 4, 0);
         (0..5).for_each(|row| input.set(row, |_| 55));
         let heap = Heap::default();
+        comm.barrier().unwrap();
         ops::scatter(
             &input.operand(),
             &beyond.operand(),
@@ -281,7 +281,9 @@ fn windows(comm: &Arc<Communicator>) {
         let gathered = ops::gather(&window, &ids.operand(), &output.operand(), &heap, Stream(0), -1);
         assert_eq!(gathered.is_ok(), mapped, "{kind:?}");
         if mapped {
-            [(0, 7), (1, 19), (3, 12)].map(|(i, row)| want.set(i, |col| value(0, row, col)));
+            for (i, row) in [(0, 7), (1, 19), (3, 12)] {
+                want.set(i, |col| value(0, row, col));
+            }
         }
         output.assert_same(&want, &format!("{kind:?} rows 7 to 20"));
         comm.barrier().unwrap();
@@ -302,7 +304,9 @@ fn vectors(comm: &Arc<Communicator>) {
         let mut ids = Ids::new(DType::Int, &[19, 0, 20, 7], 0);
         let mut output = Grid::new(DType::Int64, 4, 1, 1, 0);
         let mut want = output.clone();
-        [(0, 19), (1, 0), (3, 7)].map(|(i, row)| want.set(i, |_| value(0, row, 0)));
+        for (i, row) in [(0, 19), (1, 0), (3, 7)] {
+            want.set(i, |_| value(0, row, 0));
+        }
         let heap = Heap::default();
         let mut one_dimensional = output.operand();
         one_dimensional.description.dim = 1;
@@ -362,7 +366,9 @@ fn plain_tables_need_no_communicator() {
     let mut ids = Ids::new(DType::Int64, &[8, -3, 0, 9, 4], 2);
     let mut output = Grid::new(DType::Double, 5, 3, 3, 0);
     let mut want = output.clone();
-    [(0, 8), (2, 0), (4, 4)].map(|(i, row)| want.set(i, |col| value(1, row, col)));
+    for (i, row) in [(0, 8), (2, 0), (4, 4)] {
+        want.set(i, |col| value(1, row, col));
+    }
     let heap = Heap::default();
     ops::gather(
         &table.operand(),
@@ -376,8 +382,12 @@ fn plain_tables_need_no_communicator() {
     output.assert_same(&want, "plain gather");
 
     let mut written = table.clone();
-    [(8, 0), (0, 2), (4, 4)].map(|(row, _)| written.set(row, |col| value(2, row as i64, col)));
-    [(0, 8), (2, 0), (4, 4)].map(|(i, row)| output.set(i, |col| value(2, row, col)));
+    for (row, _) in [(8, 0), (0, 2), (4, 4)] {
+        written.set(row, |col| value(2, row as i64, col));
+    }
+    for (i, row) in [(0, 8), (2, 0), (4, 4)] {
+        output.set(i, |col| value(2, row, col));
+    }
     ops::scatter(
         &output.operand(),
         &ids.operand(),
@@ -395,6 +405,12 @@ fn plain_tables_need_no_communicator() {
 #[ignore = "run as ranks by over_nodes_of_different_shapes"]
 fn over_nodes_rank() {
     world::as_process(|comm| {
+        if comm.supports(MemoryType::Hierarchy, Location::Host).is_ok() {
+            let kind = (MemoryType::Hierarchy, Location::Host);
+            let table = Table::new(comm, kind, DType::Int, 5, (1, 1, 0), None);
+            assert_eq!(table.memory.route(), Route::Hierarchy);
+            table.memory.free().unwrap();
+        }
         all_types_and_dtypes(comm);
         partitions_and_empty_tables(comm);
         windows(comm);

@@ -1,5 +1,7 @@
 //! Ranks as threads of this process, and as processes of their own with their own environment.
 
+use std::io::Write;
+use std::panic::AssertUnwindSafe;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use wholegraph::comm::{Communicator, UniqueId};
@@ -12,14 +14,26 @@ pub fn ranks<T: Send>(size: usize, body: impl Fn(&Arc<Communicator>) -> T + Sync
             .map(|rank| {
                 let body = &body;
                 scope.spawn(move || {
-                    let comm = Communicator::create(&id, rank as i32, size as i32, Ok(())).unwrap();
-                    let result = body(&comm);
-                    comm.destroy().unwrap();
-                    result
+                    or_end_the_process(rank, || {
+                        let comm = Communicator::create(&id, rank as i32, size as i32, Ok(())).unwrap();
+                        let result = body(&comm);
+                        comm.destroy().unwrap();
+                        result
+                    })
                 })
             })
             .collect();
         threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+/// A rank that panics would leave the others waiting for it, and the test with them.
+fn or_end_the_process<T>(rank: usize, body: impl FnOnce() -> T) -> T {
+    std::panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().map(String::as_str);
+        let words = words.or(panic.downcast_ref::<&str>().copied()).unwrap_or("");
+        let _ = writeln!(std::io::stderr(), "rank {rank} panicked: {words}");
+        std::process::abort();
     })
 }
 
