@@ -9,7 +9,7 @@ use super::guard;
 use super::objects::{CommObject, MemoryObject, TensorObject, destroy_tensor, live_tensors, table};
 use super::tensor_description::wholememory_tensor_description_t;
 use super::wholememory::communicator::wholememory_comm_t;
-use super::wholememory::library::wholememory_error_code_t;
+use super::wholememory::library::{rmm_enabled, wholememory_error_code_t};
 use super::wholememory::memory::write_reference;
 use super::wholememory::memory::{
     wholememory_handle_t, wholememory_memory_location_t, wholememory_memory_type_t,
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn wholememory_create_tensor(
                 granule_bytes: size.granule_bytes,
                 // SAFETY: NULL, or one value a rank by the contract.
                 rank_granules: unsafe { partition(tensor_entry_partition, object.comm.size()) },
-                rmm_enabled: crate::ffi::wholememory::library::rmm_enabled(),
+                rmm_enabled: rmm_enabled(),
             })
         });
         let memory = Memory::malloc(&object.comm, request)?;

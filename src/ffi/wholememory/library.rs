@@ -16,6 +16,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static RMM_ENABLED: AtomicBool = AtomicBool::new(false);
 
+/// The flag that malloc compares over the ranks.
+pub(crate) fn rmm_enabled() -> bool {
+    RMM_ENABLED.load(Ordering::Relaxed)
+}
+
 /// Whether init was called without a finalize since.
 fn initialised() -> MutexGuard<'static, bool> {
     static INITIALISED: Mutex<bool> = Mutex::new(false);
@@ -127,11 +132,6 @@ pub unsafe extern "C" fn wholememory_set_rmm_enabled(enabled: MaybeUninit<bool>)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_is_rmm_enabled() -> bool {
     rmm_enabled()
-}
-
-/// The flag, which the ranks of an allocation must agree on.
-pub(in crate::ffi) fn rmm_enabled() -> bool {
-    RMM_ENABLED.load(Ordering::Relaxed)
 }
 
 /// True if the library was built with NVSHMEM. This version: false.

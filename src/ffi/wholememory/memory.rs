@@ -4,7 +4,7 @@
 
 use super::super::global_reference::wholememory_gref_t;
 use super::communicator::wholememory_comm_t;
-use super::library::wholememory_error_code_t;
+use super::library::{rmm_enabled, wholememory_error_code_t};
 use crate::error::{Error, Result, ensure};
 use crate::ffi::convert::{Out, partition, pointer, raw, write_if_wanted};
 use crate::ffi::guard;
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn wholememory_malloc(
             granule_bytes: data_granularity,
             // SAFETY: NULL, or one value a rank by the contract.
             rank_granules: unsafe { partition(rank_entry_partition, object.comm.size()) },
-            rmm_enabled: crate::ffi::wholememory::library::rmm_enabled(),
+            rmm_enabled: rmm_enabled(),
         });
         let memory = Memory::malloc(&object.comm, request)?;
         let handle = MemoryObject::enter(memory, comm as usize, &object)?;
