@@ -17,7 +17,10 @@ static atomic_int failures;
 /* Slot 0 is "no rank"; written by ranks, read by the alarm. */
 static struct { const char* file; int line; } last_place[MOST_RANKS + 1];
 
-void wm_set_rank(int rank) { this_rank = rank; }
+void wm_set_rank(int rank) {
+  this_rank = rank;
+  last_place[0].file = NULL; /* of the process this one was forked from */
+}
 int wm_get_rank(void) { return this_rank; }
 int wm_failures(void) { return atomic_load(&failures); }
 

@@ -11,8 +11,9 @@ enum { LIMIT = 64, MOST = 200, ROUNDS = 1000 };
 static int try_create(wm_rank* r, wholememory_comm_t* comm) {
   struct { int code; wholememory_unique_id_t id; } made;
   memset(&made, 0, sizeof made);
-  if (r->rank == 0) made.code = wholememory_create_unique_id(&made.id);
+  if (r->rank == 0) made.code = (int)wholememory_create_unique_id(&made.id);
   wm_share(r, &made, sizeof made);
+  WM_AT; /* the place to be named, should a rank be left waiting in create */
   return made.code ? made.code : (int)wholememory_create_communicator(comm, made.id, r->rank, r->size);
 }
 
