@@ -7,7 +7,7 @@ use super::link::{Link, Receiver};
 use super::net::Net;
 use super::place::{Cookie, Place, Token, UniqueId, listen, new_cookie};
 use super::post::Post;
-use super::rendezvous::{await_end, drop_rendezvous};
+use super::rendezvous::{await_end, take_alone};
 use super::session::Session;
 use super::star::{accept_members, connect_to_hub};
 use super::topology::{Identity, Topology, host_candidates};
@@ -64,8 +64,9 @@ impl Communicator {
         let token = Token::decode(id)?;
         let platform = prior.and_then(|()| current());
         if size == 1 && rank == 0 {
-            drop_rendezvous(&token.cookie);
-            return Communicator::alone(platform?);
+            let platform = platform?;
+            take_alone(&token.cookie)?;
+            return Communicator::alone(platform);
         }
         let own = Identity::here(platform.as_ref().map_or("", |p| p.name()));
         // Whatever this rank lacks, it tells the others at the rendezvous.

@@ -17,20 +17,20 @@ pub trait Ready: Send + Sync {
     /// The descriptor may be read or written. May come once more after it was forgotten.
     fn ready(&self);
 
-    /// About every 100 ms, for watched things that asked for it.
-    fn tick(&self) {}
-}
+    /// Whether [`tick`](Ready::tick) is wanted at the moment.
+    fn wants_ticks(&self) -> bool {
+        false
+    }
 
-struct Watched {
-    target: Arc<dyn Ready>,
-    ticking: bool,
+    /// About every 100 ms while wanted.
+    fn tick(&self) {}
 }
 
 /// The loop's shared part.
 pub struct Loop {
     epoll: Descriptor,
     bell: Descriptor,
-    watched: Mutex<HashMap<u64, Watched>>,
+    watched: Mutex<HashMap<u64, Arc<dyn Ready>>>,
     next_token: AtomicU64,
     stop: AtomicBool,
 }
@@ -60,7 +60,7 @@ impl Loop {
         })
     }
 
-    fn watched(&self) -> MutexGuard<'_, HashMap<u64, Watched>> {
+    fn watched(&self) -> MutexGuard<'_, HashMap<u64, Arc<dyn Ready>>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -70,17 +70,13 @@ impl Loop {
     }
 
     /// Watches `fd` for reading on behalf of `target`.
-    pub fn watch(&self, token: u64, fd: BorrowedFd<'_>, target: Arc<dyn Ready>, ticking: bool) -> Result<()> {
-        self.watched().insert(token, Watched { target, ticking });
+    pub fn watch(&self, token: u64, fd: BorrowedFd<'_>, target: Arc<dyn Ready>) -> Result<()> {
+        self.watched().insert(token, target);
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), flags).map_err(|e| {
             self.watched().remove(&token);
             Error::system("epoll_ctl", e)
-        })?;
-        if ticking {
-            self.ring();
-        }
-        Ok(())
+        })
     }
 
     /// Also reports when `fd` can be written, or no longer does.
@@ -107,15 +103,17 @@ impl Loop {
         drop(gone);
     }
 
-    fn ring(&self) {
+    /// Makes the control thread look around: something wants ticks now.
+    pub fn ring(&self) {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
     fn run(&self) {
         let mut events = Vec::with_capacity(64);
         while !self.stop.load(Ordering::Acquire) {
-            let ticking = self.watched().values().any(|w| w.ticking);
-            let timeout = ticking.then(|| TICK.try_into().expect("100 ms fits"));
+            let targets: Vec<_> = self.watched().values().cloned().collect();
+            let ticking: Vec<_> = targets.into_iter().filter(|t| t.wants_ticks()).collect();
+            let timeout = (!ticking.is_empty()).then(|| TICK.try_into().expect("100 ms fits"));
             events.clear();
             match epoll::wait(
                 &self.epoll,
@@ -132,22 +130,12 @@ impl Loop {
                     let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
                     continue;
                 }
-                let target = self.watched().get(&token).map(|w| w.target.clone());
+                let target = self.watched().get(&token).cloned();
                 if let Some(target) = target {
                     target.ready();
                 }
             }
-            if ticking {
-                let targets: Vec<_> = self
-                    .watched()
-                    .values()
-                    .filter(|w| w.ticking)
-                    .map(|w| w.target.clone())
-                    .collect();
-                for target in targets {
-                    target.tick();
-                }
-            }
+            ticking.iter().for_each(|t| t.tick());
         }
     }
 }
@@ -241,6 +229,7 @@ impl Drop for Control {
         if state.users > 0 {
             return;
         }
+        super::rendezvous::close();
         spare::release();
         self.shared.stop.store(true, Ordering::Release);
         self.shared.ring();

@@ -3,7 +3,9 @@
 
 use super::link::{Frame, HEADER_BYTES};
 use super::place::{Place, Token};
-use super::rendezvous::{HELLO, RESULT, TABLE, VERDICT, read_answer, read_verdict, verdict_of};
+use super::rendezvous::{
+    HELLO, RESULT, TABLE, VERDICT, is_used, read_answer, read_verdict, used, verdict_of,
+};
 use super::wire::Writer;
 use crate::error::{Error, Kind, Result, fail};
 use crate::platform::process::spare;
@@ -78,16 +80,18 @@ pub fn join(
 ) -> Result<Guest> {
     let candidates = token.place.candidates();
     let mut stream = connect(&candidates).map_err(|e| {
-        let at = candidates.first().map_or("no address".to_owned(), SocketAddr::to_string);
-        match e.kind() {
-            ErrorKind::ConnectionRefused => Error::new(
-                Kind::InvalidValue,
-                format!(
-                    "nobody answers for this unique id at {at}: it was used already, or the process that made it has ended"
-                ),
-            ),
-            _ => connection_error(&e, &format!("connecting to the maker of the unique id at {at}")),
+        if is_used(&token.cookie) {
+            return used();
         }
+        let at = candidates
+            .first()
+            .map_or("no address".to_owned(), SocketAddr::to_string);
+        let ended = if e.kind() == ErrorKind::ConnectionRefused {
+            " (the process that made it has ended, or has left all its communicators)"
+        } else {
+            ""
+        };
+        connection_error(&e, &format!("nobody answers for the unique id at {at}{ended}"))
     })?;
     let (code, text) = prior
         .as_ref()

@@ -113,7 +113,7 @@ impl Link {
             incoming: Mutex::default(),
             closed: AtomicBool::new(false),
         });
-        shared.watch(token, link.fd.as_fd(), link.clone(), false)?;
+        shared.watch(token, link.fd.as_fd(), link.clone())?;
         Ok(link)
     }
 

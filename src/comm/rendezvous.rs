@@ -1,8 +1,8 @@
-//! How ranks that hold one unique id find each other: the side of the process that made the id. It collects every rank's
-//! (rank, size, listener), hands the table to all, hears from each whether it could connect to rank 0, tells all what came of
-//! it, and closes. `join` is the ranks' side.
+//! How ranks that hold one unique id find each other: the side of the process that made the id. One listener of the process
+//! serves all its ids. For each it collects every rank's (rank, size, listener), hands the table to all, hears from each
+//! whether it could connect to rank 0, and tells all what came of it. `join` is the ranks' side.
 
-use super::control::{Control, Ready};
+use super::control::{Control, Loop, Ready};
 use super::link::{Frame, Link, Receiver};
 use super::place::{Cookie, Place, Token, UniqueId, listen, new_cookie};
 use super::wire::{Reader, Writer};
@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::platform::process::{Descriptor, epoch, spare};
 use crate::settings;
 use rustix::io::Errno;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -23,18 +23,20 @@ pub(super) const VERDICT: u8 = 18;
 pub(super) const RESULT: u8 = 19;
 /// A connection that has not shown the cookie by then is dropped.
 const PROOF: Duration = Duration::from_secs(5);
+/// Used ids that are remembered, so that a second use is told from an unknown one.
+const MOST_USED: usize = 4096;
 
 struct Guest {
     link: Arc<Link>,
     since: Instant,
-    rank: Option<i32>,
+    /// The id it came for and its rank, once it has shown the cookie.
+    whose: Option<(Cookie, i32)>,
 }
 
+/// One unique id.
 struct Room {
-    guests: HashMap<usize, Guest>,
     places: HashMap<i32, Place>,
     size: Option<i32>,
-    next_tag: usize,
     deadline: Instant,
     /// The answer once it is known: the table, or why there is none.
     answer: Option<Vec<u8>>,
@@ -42,24 +44,37 @@ struct Room {
     /// Ranks that said they are connected, once the table is out; and what came of it.
     connected: BTreeSet<i32>,
     result: Option<Vec<u8>>,
-    /// Too many open files: guests are taken one at a time, with every tick.
-    short_of_files: bool,
+    control: Control,
+}
+
+struct Desk {
     listener: Option<Descriptor>,
-    control: Option<Control>,
+    guests: HashMap<usize, Guest>,
+    rooms: HashMap<Cookie, Room>,
+    next_tag: usize,
+    /// Too many open files: guests are taken one at a time, and told so.
+    short_of_files: bool,
 }
 
-/// The creator's side of one unique id.
-struct Rendezvous {
-    cookie: Cookie,
+/// The listener of the process and everybody who came to it.
+struct Reception {
+    epoch: u32,
+    shared: Arc<Loop>,
     token: u64,
-    me: Weak<Rendezvous>,
-    room: Mutex<Room>,
+    place: Place,
+    me: Weak<Reception>,
+    desk: Mutex<Desk>,
 }
 
-static PENDING: Mutex<Vec<(u32, Cookie, Arc<Rendezvous>)>> = Mutex::new(Vec::new());
+static RECEPTION: Mutex<Option<Arc<Reception>>> = Mutex::new(None);
+static USED: Mutex<VecDeque<Cookie>> = Mutex::new(VecDeque::new());
 
-fn pending() -> MutexGuard<'static, Vec<(u32, Cookie, Arc<Rendezvous>)>> {
-    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn current() -> Option<Arc<Reception>> {
+    locked(&RECEPTION).clone().filter(|r| r.epoch == epoch())
 }
 
 fn answer_of(result: &Result<Vec<Place>>) -> Vec<u8> {
@@ -108,62 +123,72 @@ impl UniqueId {
     /// SYSTEM_ERROR.
     pub fn create() -> Result<UniqueId> {
         let control = Control::acquire()?;
-        let listener = listen()?;
-        listener
-            .set_nonblocking(true)
-            .map_err(|e| Error::system("making a listener non-blocking", e))?;
-        let (cookie, place) = (new_cookie()?, Place::of(&listener)?);
-        let token = control.shared().new_token();
+        let reception = Reception::open(&control)?;
+        let token = Token {
+            cookie: new_cookie()?,
+            place: reception.place.clone(),
+        };
         let room = Room {
-            guests: HashMap::new(),
             places: HashMap::new(),
             size: None,
-            next_tag: 0,
             deadline: Instant::now() + settings::rendezvous_timeout(),
             answer: None,
             answered: 0,
             connected: BTreeSet::new(),
             result: None,
-            short_of_files: false,
-            listener: Some(Descriptor::new(OwnedFd::from(listener))),
-            control: Some(control),
+            control,
         };
-        let meeting = Arc::new_cyclic(|me| Rendezvous {
-            cookie,
-            token,
-            me: me.clone(),
-            room: Mutex::new(room),
-        });
-        {
-            let room = meeting.room();
-            let (control, listener) = (
-                room.control.as_ref().expect("set"),
-                room.listener.as_ref().expect("set"),
-            );
-            control
-                .shared()
-                .watch(token, listener.as_fd(), meeting.clone(), true)?;
-        }
-        pending().push((epoch(), cookie, meeting));
-        Ok(Token { cookie, place }.encode())
+        reception.desk().rooms.insert(token.cookie, room);
+        reception.shared.ring();
+        Ok(token.encode())
     }
 }
 
 /// Drops the rendezvous of an id of this process that needs none (a communicator of one rank), if it is here.
-pub fn drop_rendezvous(cookie: &Cookie) {
-    let found = pending()
-        .iter()
-        .find(|(e, c, _)| *e == epoch() && c == cookie)
-        .map(|(_, _, r)| r.clone());
-    if let Some(found) = found {
-        drop(found.end(true));
+/// # Errors
+/// INVALID_VALUE if this process knows that the id was used.
+pub fn take_alone(cookie: &Cookie) -> Result<()> {
+    if let Some(reception) = current() {
+        let room = reception.desk().rooms.remove(cookie);
+        drop(room);
     }
+    if locked(&USED).contains(cookie) {
+        return Err(used());
+    }
+    remember(cookie);
+    Ok(())
 }
 
-/// Waits a moment until the rendezvous of a failed creation, if it is of this process, has closed its descriptors.
+pub(super) fn used() -> Error {
+    Error::new(
+        Kind::InvalidValue,
+        "this unique id was used already (an id serves one communicator)",
+    )
+}
+
+fn remember(cookie: &Cookie) {
+    let mut used = locked(&USED);
+    if used.len() == MOST_USED {
+        used.pop_front();
+    }
+    used.push_back(*cookie);
+}
+
+/// True if this process knows that the id was used.
+pub fn is_used(cookie: &Cookie) -> bool {
+    locked(&USED).contains(cookie)
+}
+
+/// Waits a moment until the rendezvous of a failed creation, if it is of this process, has closed its connections.
 pub fn await_end(cookie: &Cookie) {
     for _ in 0..200 {
-        if !pending().iter().any(|(e, c, _)| *e == epoch() && c == cookie) {
+        let busy = current().is_some_and(|r| {
+            r.desk()
+                .guests
+                .values()
+                .any(|g| g.whose.is_none_or(|w| w.0 == *cookie))
+        });
+        if !busy {
             return;
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -172,60 +197,90 @@ pub fn await_end(cookie: &Cookie) {
 
 /// Drops every unused id of this process; part of finalize. Ranks that wait on one are told.
 pub fn drop_all() {
-    let all: Vec<_> = pending()
-        .iter()
-        .filter(|(e, _, _)| *e == epoch())
-        .map(|(_, _, r)| r.clone())
-        .collect();
-    for rendezvous in all {
-        rendezvous.refuse(Error::new(
-            Kind::Communication,
-            "the process that made the unique id was finalized",
-        ));
-        drop(rendezvous.end(true));
+    let Some(reception) = current() else { return };
+    let mut desk = reception.desk();
+    let cookies: Vec<Cookie> = desk.rooms.keys().copied().collect();
+    let what = "the process that made the unique id was finalized";
+    for cookie in &cookies {
+        reception.settle(
+            &mut desk,
+            cookie,
+            answer_of(&Err(Error::new(Kind::Communication, what))),
+        );
     }
+    let rooms: Vec<Room> = cookies.iter().filter_map(|c| desk.rooms.remove(c)).collect();
+    drop(desk);
+    drop(rooms);
 }
 
-impl Rendezvous {
-    fn room(&self) -> MutexGuard<'_, Room> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+/// Closes the listener; called when the control thread ends.
+pub(super) fn close() {
+    let Some(reception) = locked(&RECEPTION).take_if(|r| r.epoch == epoch()) else {
+        return;
+    };
+    let mut desk = reception.desk();
+    if let Some(listener) = desk.listener.take() {
+        reception.shared.forget(reception.token, listener.as_fd());
+    }
+    let guests: Vec<Guest> = desk.guests.drain().map(|(_, g)| g).collect();
+    drop(desk);
+    guests.iter().for_each(|g| g.link.close());
+}
+
+impl Reception {
+    /// The reception of the process; `control` keeps its thread alive meanwhile.
+    fn open(control: &Control) -> Result<Arc<Reception>> {
+        let mut current = locked(&RECEPTION);
+        if let Some(open) = current
+            .as_ref()
+            .filter(|r| r.epoch == epoch() && Arc::ptr_eq(&r.shared, control.shared()))
+        {
+            return Ok(open.clone());
+        }
+        let listener = listen()?;
+        listener
+            .set_nonblocking(true)
+            .map_err(|e| Error::system("making a listener non-blocking", e))?;
+        let (shared, place) = (control.shared().clone(), Place::of(&listener)?);
+        let token = shared.new_token();
+        let desk = Desk {
+            listener: Some(Descriptor::new(OwnedFd::from(listener))),
+            guests: HashMap::new(),
+            rooms: HashMap::new(),
+            next_tag: 0,
+            short_of_files: false,
+        };
+        let opened = Arc::new_cyclic(|me| Reception {
+            epoch: epoch(),
+            shared,
+            token,
+            place,
+            me: me.clone(),
+            desk: Mutex::new(desk),
+        });
+        {
+            let desk = opened.desk();
+            let listener = desk.listener.as_ref().expect("just made").as_fd();
+            opened.shared.watch(token, listener, opened.clone())?;
+        }
+        *current = Some(opened.clone());
+        Ok(opened)
     }
 
-    /// Closes everything; the returned use of the control thread is dropped by the caller, outside all locks.
-    /// Not waiting for unsent answers is for the control thread, which is the one that sends them.
-    fn end(&self, wait: bool) -> Option<Control> {
-        let mut room = self.room();
-        let control = room.control.take();
-        if let (Some(control), Some(listener)) = (&control, room.listener.take()) {
-            control.shared().forget(self.token, listener.as_fd());
-        }
-        let guests: Vec<_> = room.guests.drain().map(|(_, g)| g.link).collect();
-        drop(room);
-        for link in guests {
-            if wait {
-                link.drain(Duration::from_secs(1));
-            }
-            link.close();
-        }
-        let own = pending()
-            .extract_if(.., |(_, cookie, _)| *cookie == self.cookie)
-            .collect::<Vec<_>>();
-        drop(own);
-        control
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        locked(&self.desk)
     }
 
-    fn accept(&self, room: &mut Room) {
-        while let Some(listener) = &room.listener {
+    fn accept(&self, desk: &mut Desk) {
+        while let Some(listener) = &desk.listener {
             let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
             let fd = match rustix::net::accept_with(listener, flags) {
                 Ok(fd) => fd,
                 Err(Errno::MFILE | Errno::NFILE) => {
                     // Nobody can be kept, but everybody can be told, one after another.
-                    if !room.short_of_files {
-                        room.short_of_files = true;
-                        self.watch_listener(room, false);
-                        let what = "the process that made the unique id has too many open files";
-                        self.settle(room, answer_of(&Err(Error::new(Kind::System, what))));
+                    if !desk.short_of_files {
+                        desk.short_of_files = true;
+                        self.shared.watch_reading(self.token, listener.as_fd(), false);
                         spare::release();
                         continue;
                     }
@@ -233,61 +288,66 @@ impl Rendezvous {
                 }
                 Err(_) => return,
             };
-            let Some(control) = &room.control else { return };
-            let tag = room.next_tag;
-            room.next_tag += 1;
+            let tag = desk.next_tag;
+            desk.next_tag += 1;
             let receiver: Weak<dyn Receiver> = self.me.clone();
-            if let Ok(link) = Link::start(control.shared(), TcpStream::from(fd), tag, receiver) {
-                room.guests.insert(
+            if let Ok(link) = Link::start(&self.shared, TcpStream::from(fd), tag, receiver) {
+                desk.guests.insert(
                     tag,
                     Guest {
                         link,
                         since: Instant::now(),
-                        rank: None,
+                        whose: None,
                     },
                 );
             }
         }
     }
 
-    fn watch_listener(&self, room: &Room, wanted: bool) {
-        if let (Some(control), Some(listener)) = (&room.control, &room.listener) {
-            control
-                .shared()
-                .watch_reading(self.token, listener.as_fd(), wanted);
-        }
-    }
-
-    fn refuse(&self, error: Error) {
-        self.settle(&mut self.room(), answer_of(&Err(error)));
-    }
-
-    fn settle(&self, room: &mut Room, body: Vec<u8>) {
+    /// Gives `body` to all guests of the id as their answer, unless they have one.
+    fn settle(&self, desk: &mut Desk, cookie: &Cookie, body: Vec<u8>) {
+        let Some(room) = desk.rooms.get_mut(cookie) else {
+            return;
+        };
         if room.answer.is_some() {
             return;
         }
-        for guest in room.guests.values().filter(|g| g.rank.is_some()) {
+        for guest in desk
+            .guests
+            .values()
+            .filter(|g| g.whose.is_some_and(|w| w.0 == *cookie))
+        {
             guest.link.send(&Frame {
                 kind: TABLE,
                 sequence: 0,
                 body: body.clone(),
             });
+            room.answered += 1;
         }
-        room.answered = room.guests.values().filter(|g| g.rank.is_some()).count();
         room.answer = Some(body);
     }
 
-    fn hello(&self, room: &mut Room, tag: usize, body: &[u8]) -> Option<()> {
+    fn hello(&self, desk: &mut Desk, tag: usize, body: &[u8]) -> Option<()> {
         let mut reader = Reader(body);
-        if reader.bytes()? != self.cookie {
-            return None;
-        }
+        let cookie = Cookie::try_from(reader.bytes()?).ok()?;
         let (rank, size) = (reader.u32()? as i32, reader.u32()? as i32);
         let prior = (reader.u32()?, reader.text()?);
         let place = Place::read(&mut reader)?;
-        room.guests.get_mut(&tag)?.rank = Some(rank);
+        let guest = desk.guests.get_mut(&tag)?;
+        let Some(room) = desk.rooms.get_mut(&cookie) else {
+            // Strangers learn nothing; who knows an old secret learns that it is old.
+            locked(&USED).contains(&cookie).then_some(())?;
+            guest.whose = Some((cookie, rank));
+            guest.link.send(&Frame {
+                kind: TABLE,
+                sequence: 0,
+                body: answer_of(&Err(used())),
+            });
+            return Some(());
+        };
+        guest.whose = Some((cookie, rank));
         if let Some(body) = room.answer.clone() {
-            room.guests[&tag].link.send(&Frame {
+            guest.link.send(&Frame {
                 kind: TABLE,
                 sequence: 0,
                 body,
@@ -300,7 +360,12 @@ impl Rendezvous {
         }
         let known = *room.size.get_or_insert(size);
         let invalid = |what: String| Some(Error::new(Kind::InvalidValue, what));
-        let wrong = if prior.0 != 0 {
+        let wrong = if desk.short_of_files {
+            Some(Error::new(
+                Kind::System,
+                "the process that made the unique id has too many open files",
+            ))
+        } else if prior.0 != 0 {
             Some(Error::new(
                 Kind::from_code(prior.0),
                 format!("rank {rank}: {}", prior.1),
@@ -319,137 +384,92 @@ impl Rendezvous {
             None
         };
         if let Some(error) = wrong {
-            self.settle(room, answer_of(&Err(error)));
+            self.settle(desk, &cookie, answer_of(&Err(error)));
             return Some(());
         }
         room.places.insert(rank, place);
         if room.places.len() == known as usize {
             let table = (0..known).map(|r| room.places[&r].clone()).collect();
-            self.settle(room, answer_of(&Ok(table)));
+            self.settle(desk, &cookie, answer_of(&Ok(table)));
         }
         Some(())
     }
-}
 
-impl Rendezvous {
     /// A rank is connected to rank 0, or cannot be. The first failure, or the last success, is everybody's result.
-    fn verdict(&self, room: &mut Room, tag: usize, body: &[u8]) -> Option<()> {
-        let rank = room.guests.get(&tag)?.rank?;
+    fn verdict(&self, desk: &mut Desk, tag: usize, body: &[u8]) -> Option<()> {
+        let (cookie, rank) = desk.guests.get(&tag)?.whose?;
+        let room = desk.rooms.get_mut(&cookie)?;
         match read_verdict(body)? {
             Ok(()) => {
                 room.connected.insert(rank);
                 if room.connected.len() == room.places.len() {
-                    self.conclude(room, Ok(()));
+                    self.conclude(desk, &cookie, Ok(()));
                 }
             }
-            Err(error) => self.conclude(room, Err(error.within(format!("rank {rank}")))),
+            Err(error) => self.conclude(desk, &cookie, Err(error.within(format!("rank {rank}")))),
         }
         Some(())
     }
 
-    /// Ends when everybody has been told and has gone, or nobody will come any more.
-    fn end_if_over(&self) {
-        let over = {
-            let room = self.room();
-            let all_told =
-                room.size.is_some_and(|s| room.answered >= s.max(1) as usize) && room.guests.is_empty();
-            room.answer.is_some() && (all_told || Instant::now() > room.deadline)
-        };
-        if over {
-            drop(self.end(false));
-        }
-    }
-
-    fn conclude(&self, room: &mut Room, result: Result<()>) {
-        if room.result.is_none() {
-            let body = verdict_of(&result);
-            for guest in room.guests.values().filter(|g| g.rank.is_some()) {
-                guest.link.send(&Frame {
-                    kind: RESULT,
-                    sequence: 0,
-                    body: body.clone(),
-                });
-            }
-            room.result = Some(body);
-        }
-    }
-}
-
-impl Ready for Rendezvous {
-    fn ready(&self) {
-        self.accept(&mut self.room());
-    }
-
-    fn tick(&self) {
-        let late = {
-            let mut room = self.room();
-            if std::mem::take(&mut room.short_of_files) {
-                self.watch_listener(&room, true);
-                self.accept(&mut room);
-            }
-            room.guests.retain(|_, g| {
-                let keep = g.rank.is_some() || g.since.elapsed() < PROOF;
-                if !keep {
-                    g.link.close();
-                }
-                keep
-            });
-            Instant::now() > room.deadline && room.answer.is_none()
-        };
-        if late {
-            let room = self.room();
-            let size = room.size.unwrap_or(0);
-            let missing: Vec<String> = (0..size)
-                .filter(|r| !room.places.contains_key(r))
-                .map(|r| r.to_string())
-                .collect();
-            let waited = settings::rendezvous_timeout().as_secs();
-            let what = format!(
-                "only {} of {size} ranks came within {waited} s (WHOLEMEMORY_TIMEOUT_S); missing: {}",
-                room.places.len(),
-                missing.join(" ")
-            );
-            drop(room);
-            self.refuse(Error::new(Kind::Communication, what));
-        }
-        self.end_if_over();
-    }
-}
-
-impl Receiver for Rendezvous {
-    fn frame(&self, tag: usize, frame: Frame) {
-        let mut room = self.room();
-        let understood = match frame.kind {
-            HELLO => self.hello(&mut room, tag, &frame.body),
-            VERDICT => self.verdict(&mut room, tag, &frame.body),
-            _ => None,
-        };
-        if understood.is_none() {
-            if let Some(guest) = room.guests.remove(&tag) {
-                guest.link.close();
-            }
-        }
-    }
-
-    fn closed(&self, tag: usize, why: String) {
-        self.gone(tag, &why);
-        self.end_if_over();
-    }
-}
-
-impl Rendezvous {
-    fn gone(&self, tag: usize, why: &str) {
-        let mut room = self.room();
-        let Some(guest) = room.guests.remove(&tag) else {
+    fn conclude(&self, desk: &mut Desk, cookie: &Cookie, result: Result<()>) {
+        let Some(room) = desk.rooms.get_mut(cookie).filter(|r| r.result.is_none()) else {
             return;
         };
-        if room.short_of_files {
+        let body = verdict_of(&result);
+        for guest in desk
+            .guests
+            .values()
+            .filter(|g| g.whose.is_some_and(|w| w.0 == *cookie))
+        {
+            guest.link.send(&Frame {
+                kind: RESULT,
+                sequence: 0,
+                body: body.clone(),
+            });
+        }
+        room.result = Some(body);
+    }
+
+    /// Ends what is over: everybody was told and has gone, or nobody will come any more.
+    fn tidy(&self) {
+        let mut desk = self.desk();
+        let now = Instant::now();
+        let over: Vec<Cookie> = desk
+            .rooms
+            .iter()
+            .filter(|(cookie, room)| {
+                let all_told = room.size.is_some_and(|s| room.answered >= s.max(1) as usize)
+                    && !desk
+                        .guests
+                        .values()
+                        .any(|g| g.whose.is_some_and(|w| w.0 == **cookie));
+                room.answer.is_some() && (all_told || now > room.deadline)
+            })
+            .map(|(cookie, _)| *cookie)
+            .collect();
+        over.iter().for_each(remember);
+        let rooms: Vec<Room> = over.iter().filter_map(|c| desk.rooms.remove(c)).collect();
+        drop(desk);
+        // The last use of the control thread may go here: outside all locks.
+        rooms.into_iter().for_each(|r| drop(r.control));
+    }
+
+    fn gone(&self, tag: usize, why: &str) {
+        let mut desk = self.desk();
+        let Some(guest) = desk.guests.remove(&tag) else {
+            return;
+        };
+        drop(guest.link);
+        if desk.short_of_files {
             // The descriptor that is free now serves the next one in the queue.
-            self.accept(&mut room);
+            self.accept(&mut desk);
         } else {
             spare::restore();
         }
-        let Some(rank) = guest.rank else { return };
+        let Some((cookie, rank)) = guest.whose else { return };
+        let Some(room) = desk.rooms.get(&cookie) else {
+            return;
+        };
         let dead = |when: &str| {
             Error::new(
                 Kind::Communication,
@@ -457,9 +477,91 @@ impl Rendezvous {
             )
         };
         if room.answer.is_none() {
-            self.settle(&mut room, answer_of(&Err(dead("before all ranks had come"))));
+            self.settle(
+                &mut desk,
+                &cookie,
+                answer_of(&Err(dead("before all ranks had come"))),
+            );
         } else if room.places.len() == room.size.unwrap_or(0) as usize && !room.connected.contains(&rank) {
-            self.conclude(&mut room, Err(dead("while the ranks connected")));
+            self.conclude(&mut desk, &cookie, Err(dead("while the ranks connected")));
         }
+    }
+}
+
+impl Ready for Reception {
+    fn ready(&self) {
+        self.accept(&mut self.desk());
+    }
+
+    fn wants_ticks(&self) -> bool {
+        let desk = self.desk();
+        desk.short_of_files || !desk.rooms.is_empty() || !desk.guests.is_empty()
+    }
+
+    fn tick(&self) {
+        {
+            let mut desk = self.desk();
+            if std::mem::take(&mut desk.short_of_files) {
+                if let Some(listener) = &desk.listener {
+                    self.shared.watch_reading(self.token, listener.as_fd(), true);
+                }
+                self.accept(&mut desk);
+            }
+            desk.guests.retain(|_, g| {
+                let keep = g.whose.is_some() || g.since.elapsed() < PROOF;
+                if !keep {
+                    g.link.close();
+                }
+                keep
+            });
+            let late = |room: &Room| Instant::now() > room.deadline && room.answer.is_none();
+            let late: Vec<Cookie> = desk
+                .rooms
+                .iter()
+                .filter(|(_, r)| late(r))
+                .map(|(c, _)| *c)
+                .collect();
+            for cookie in late {
+                let error = missing(&desk.rooms[&cookie]);
+                self.settle(&mut desk, &cookie, answer_of(&Err(error)));
+            }
+        }
+        self.tidy();
+    }
+}
+
+fn missing(room: &Room) -> Error {
+    let size = room.size.unwrap_or(0);
+    let missing: Vec<String> = (0..size)
+        .filter(|r| !room.places.contains_key(r))
+        .map(|r| r.to_string())
+        .collect();
+    let waited = settings::rendezvous_timeout().as_secs();
+    let what = format!(
+        "only {} of {size} ranks came within {waited} s (WHOLEMEMORY_TIMEOUT_S); missing: {}",
+        room.places.len(),
+        missing.join(" ")
+    );
+    Error::new(Kind::Communication, what)
+}
+
+impl Receiver for Reception {
+    fn frame(&self, tag: usize, frame: Frame) {
+        let mut desk = self.desk();
+        let understood = match frame.kind {
+            HELLO => self.hello(&mut desk, tag, &frame.body),
+            VERDICT => self.verdict(&mut desk, tag, &frame.body),
+            _ => None,
+        };
+        if understood.is_none() {
+            if let Some(guest) = desk.guests.remove(&tag) {
+                guest.link.close();
+            }
+        }
+    }
+
+    fn closed(&self, tag: usize, why: String) {
+        self.gone(tag, &why);
+        self.tidy();
     }
 }
