@@ -101,3 +101,29 @@ fn a_program_links_against_every_declared_name() {
         run(Command::new(&program).env("LD_LIBRARY_PATH", library.parent().unwrap()));
     }
 }
+
+/// Exceptions of the caller's memory functions, in C++.
+#[test]
+fn exceptions_of_callbacks_reach_the_caller() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("exceptions");
+    let library = library();
+    run(Command::new("g++")
+        .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(root().join("include"))
+        .arg(root().join("tests/data/exceptions_test.cc"))
+        .arg(&library)
+        .arg("-o")
+        .arg(&program));
+    let output = Command::new(&program)
+        .env("LD_LIBRARY_PATH", library.parent().unwrap())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
