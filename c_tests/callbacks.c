@@ -30,7 +30,7 @@ static int call(const wm_table* t, const lookup_arrays* a, bool scatter, wm_env*
 }
 
 /* The k-th block of `failing` ranks is refused, for every k there is. */
-static void null_blocks(wm_rank* r, const wm_table* t, bool scatter, bool one_rank) {
+static void null_blocks(wm_rank* r, wm_table* t, const char* route, bool scatter, bool one_rank) {
   lookup_arrays a = arrays(t, WHOLEMEMORY_DT_HALF);
   wm_env env;
   wm_env_start(&env);
@@ -38,7 +38,9 @@ static void null_blocks(wm_rank* r, const wm_table* t, bool scatter, bool one_ra
   BALANCED(&env);
   int most = env.mallocs;
   wm_share(r, &most, sizeof most);
-  if (most == 0) wm_leave_out(r, "%s: no scratch to refuse", t->shape.kind.name);
+  if (most == 0) wm_leave_out(r, "%s by route %s has no scratch to refuse", t->shape.kind.name, route);
+  bool exchanged = t->shape.kind.type == WHOLEMEMORY_MT_DISTRIBUTED || t->shape.kind.type == WHOLEMEMORY_MT_HIERARCHY;
+  if (r->size > 1 && exchanged && !strcmp(route, "exchange")) CHECK(most > 0);
   for (int k = 1; k <= most; k++) {
     wm_env_start(&env);
     bool failing = !one_rank || r->rank == r->size - 1;
@@ -51,7 +53,11 @@ static void null_blocks(wm_rank* r, const wm_table* t, bool scatter, bool one_ra
     OK(wholememory_communicator_barrier(t->comm));
   }
   drop(&a);
+  /* What was scattered last is overwritten only when every rank is through. */
+  OK(wholememory_communicator_barrier(t->comm));
+  if (scatter) wm_table_fill(t, 0);
   wm_gather_check(t, (wm_lookup){.index_dtype = WHOLEMEMORY_DT_INT, .user_dtype = WHOLEMEMORY_DT_HALF, .count = 50});
+  OK(wholememory_communicator_barrier(t->comm));
 }
 
 /* Calls that are refused balance too. */
@@ -83,8 +89,8 @@ static void body(wm_rank* r) {
       if (!wm_kind_here(r, comm, &wm_kinds[k])) continue;
       wm_table t = wm_table_make(comm, (wm_shape){.kind = wm_kinds[k], .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 90, .columns = COLUMNS});
       refused_calls(&t);
-      for (int one_rank = 0; one_rank < 2; one_rank++) null_blocks(r, &t, false, one_rank);
-      null_blocks(r, &t, true, false);
+      for (int one_rank = 0; one_rank < 2; one_rank++) null_blocks(r, &t, routes[route], false, one_rank);
+      null_blocks(r, &t, routes[route], true, false);
       wm_table_drop(&t);
     }
     OK(wholememory_destroy_communicator(comm));

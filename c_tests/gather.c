@@ -140,8 +140,8 @@ static void local_table(void) {
 
 /* Long enough for the pool of threads, and for every rank to own some rows asked for. */
 static void large(wm_rank* r, const wm_kind* k) {
-  wm_table t = wm_table_make(wm_world(r), (wm_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_HALF, .rows = 40000, .columns = 64});
-  wm_gather_check(&t, (wm_lookup){.index_dtype = INT64_IDS, .user_dtype = WHOLEMEMORY_DT_FLOAT, .count = 20000 + 3000 * r->rank, .bad_ids = true});
+  wm_table t = wm_table_make(wm_world(r), (wm_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_HALF, .rows = 6000, .columns = 64});
+  wm_gather_check(&t, (wm_lookup){.index_dtype = INT64_IDS, .user_dtype = WHOLEMEMORY_DT_FLOAT, .count = 3000 + 1000 * r->rank, .bad_ids = true});
   wm_table_drop(&t);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -138,12 +139,19 @@ wholememory_unique_id_t wm_child_id(int rank, int from) {
   return id;
 }
 
-/* Names of other programs that come and go on a machine where tests run. */
-static bool of_others(const char* name) {
-  static const char* const prefixes[] = {"vader_segment.", "ompi.", "pmix", "cc", "rustc", "cargo", "tmp", "bash", "c_tests_"};
-  for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-    if (!strncmp(name, prefixes[i], strlen(prefixes[i]))) return true;
-  return false;
+/* Other programs use /tmp while tests run, MPI both folders: of /tmp only what a library leaves there counts, sockets,
+ * pipes and names that tell of it; of /dev/shm everything but MPI's own. */
+static bool counts(const char* folder, const char* name) {
+  static const char* const mpi[] = {"vader_segment.", "ompi.", "pmix"}, *const ours[] = {"wm", "wholememory", "wholegraph"};
+  for (int i = 0; i < 3; i++)
+    if (!strncmp(name, mpi[i], strlen(mpi[i]))) return false;
+  if (strcmp(folder, "/tmp")) return true;
+  for (int i = 0; i < 3; i++)
+    if (strstr(name, ours[i])) return true;
+  char path[400];
+  struct stat s;
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  return lstat(path, &s) == 0 && (S_ISSOCK(s.st_mode) || S_ISFIFO(s.st_mode));
 }
 
 static void append(char** text, const char* kind, const char* name) {
@@ -159,7 +167,7 @@ wm_leftovers wm_leftovers_now(void) {
   for (int f = 0; f < 2; f++) {
     DIR* d = opendir(folders[f]);
     for (struct dirent* e; d && (e = readdir(d));)
-      if (!of_others(e->d_name)) append(&l.names, folders[f], e->d_name);
+      if (e->d_name[0] != '.' && counts(folders[f], e->d_name)) append(&l.names, folders[f], e->d_name);
     if (d) closedir(d);
   }
   char line[300];

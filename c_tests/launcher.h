@@ -49,7 +49,7 @@ wholememory_unique_id_t wm_child_id(int rank, int from);
 /* ---- what ranks leave behind on the machine ---- */
 typedef struct { char* names; } wm_leftovers;
 wm_leftovers wm_leftovers_now(void);
-/* Names that appeared since; MPI's and compilers' own are not looked at. */
+/* Reports what appeared since and can be the library's. */
 void wm_leftovers_check(const wm_leftovers* before);
 
 #endif

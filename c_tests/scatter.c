@@ -80,7 +80,7 @@ static void body(wm_rank* r) {
     shapes(r, k);
     few_rows(r, k);
     duplicates(r, k);
-    wm_table t = wm_table_make(wm_world(r), (wm_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 20000, .columns = 32});
+    wm_table t = wm_table_make(wm_world(r), (wm_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 9000, .columns = 32});
     wm_scatter_check(&t, (wm_lookup){.index_dtype = INT64_IDS, .user_dtype = WHOLEMEMORY_DT_DOUBLE});
     wm_table_drop(&t);
   }

@@ -3,6 +3,8 @@
 #ifndef WM_TABLE_H
 #define WM_TABLE_H
 
+#include <string.h>
+
 #include "env.h"
 #include "harness.h"
 
@@ -13,7 +15,11 @@ extern "C" {
 typedef struct { wholememory_dtype_t id; const char* name; int bytes; bool floating; } wm_dtype;
 enum { WM_DTYPES = 8, WM_KINDS = 8 };
 extern const wm_dtype wm_dtypes[WM_DTYPES];
-size_t wm_bytes_of(wholememory_dtype_t id);
+/* 0 for what is no dtype. */
+static inline size_t wm_bytes_of(wholememory_dtype_t id) {
+  static const unsigned char bytes[] = {0, 4, 2, 8, 2, 4, 8, 2, 1};
+  return (unsigned)id < sizeof bytes ? bytes[id] : 0;
+}
 const char* wm_dtype_name(wholememory_dtype_t id);
 
 typedef struct { wholememory_memory_type_t type; wholememory_memory_location_t location; const char* name; } wm_kind;
@@ -22,11 +28,32 @@ extern const wm_kind wm_kinds[WM_KINDS];
 /* False, with a line that says so, where the communicator does not support the kind. */
 bool wm_kind_here(wm_rank* r, wholememory_comm_t comm, const wm_kind* kind);
 
-uint64_t wm_hash(uint64_t a, uint64_t b);
+static inline uint64_t wm_hash(uint64_t a, uint64_t b) {
+  uint64_t x = a * 0x9E3779B97F4A7C15u + b + 0xD1B54A32D192ED03u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
 /* The bits of an element; floats mix ordinary numbers, ties of every rounding, and any bit pattern. */
 uint64_t wm_value(wholememory_dtype_t dtype, int64_t row, int64_t column, int salt);
-uint64_t wm_bits(wholememory_dtype_t dtype, const void* element);
-void wm_set_bits(wholememory_dtype_t dtype, void* element, uint64_t bits);
+static inline uint64_t wm_bits(wholememory_dtype_t dtype, const void* element) {
+  uint64_t bits = 0;
+  switch (wm_bytes_of(dtype)) { /* little-endian, as every platform of the library */
+    case 1: memcpy(&bits, element, 1); break;
+    case 2: memcpy(&bits, element, 2); break;
+    case 4: memcpy(&bits, element, 4); break;
+    default: memcpy(&bits, element, 8); break;
+  }
+  return bits;
+}
+static inline void wm_set_bits(wholememory_dtype_t dtype, void* element, uint64_t bits) {
+  switch (wm_bytes_of(dtype)) {
+    case 1: memcpy(element, &bits, 1); break;
+    case 2: memcpy(element, &bits, 2); break;
+    case 4: memcpy(element, &bits, 4); break;
+    default: memcpy(element, &bits, 8); break;
+  }
+}
 uint64_t wm_convert(wholememory_dtype_t from, wholememory_dtype_t to, uint64_t bits);
 /* Equal bits, or NaN on both sides: the payload of a converted NaN is free. */
 bool wm_same(wholememory_dtype_t dtype, uint64_t a, uint64_t b);

@@ -20,20 +20,10 @@ const wm_kind wm_kinds[WM_KINDS] = {
     {WHOLEMEMORY_MT_HIERARCHY, WHOLEMEMORY_ML_HOST, "HIERARCHY HOST"},
 };
 
-static const wm_dtype* dtype_of(wholememory_dtype_t id) {
+const char* wm_dtype_name(wholememory_dtype_t id) {
   for (int i = 0; i < WM_DTYPES; i++)
-    if (wm_dtypes[i].id == id) return &wm_dtypes[i];
-  return NULL;
-}
-
-size_t wm_bytes_of(wholememory_dtype_t id) { return dtype_of(id) ? (size_t)dtype_of(id)->bytes : 0; }
-const char* wm_dtype_name(wholememory_dtype_t id) { return dtype_of(id) ? dtype_of(id)->name : "?"; }
-
-uint64_t wm_hash(uint64_t a, uint64_t b) {
-  uint64_t x = a * 0x9E3779B97F4A7C15u + b + 0xD1B54A32D192ED03u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
+    if (wm_dtypes[i].id == id) return wm_dtypes[i].name;
+  return "?";
 }
 
 /* A float's bits from sign, exponent and mantissa, the exponent taken near the range of a half. */
@@ -63,16 +53,6 @@ uint64_t wm_value(wholememory_dtype_t dtype, int64_t row, int64_t column, int sa
   if (dtype == WHOLEMEMORY_DT_DOUBLE && !any_bits) return near_half(h, 52, 1023);
   size_t bytes = wm_bytes_of(dtype);
   return bytes == 8 ? h : h & (((uint64_t)1 << 8 * bytes) - 1);
-}
-
-uint64_t wm_bits(wholememory_dtype_t dtype, const void* element) {
-  uint64_t bits = 0;
-  memcpy(&bits, element, wm_bytes_of(dtype)); /* little-endian, as every platform of the library */
-  return bits;
-}
-
-void wm_set_bits(wholememory_dtype_t dtype, void* element, uint64_t bits) {
-  memcpy(element, &bits, wm_bytes_of(dtype));
 }
 
 static bool is_nan(wholememory_dtype_t dtype, uint64_t b) {
