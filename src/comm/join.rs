@@ -10,6 +10,7 @@ use super::wire::Writer;
 use crate::error::{Error, Kind, Result, fail};
 use crate::platform::process::spare;
 use crate::settings;
+use std::cell::RefCell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub struct Guest {
     stream: TcpStream,
     /// Listeners by rank; only that of rank 0 is filled.
     pub places: Vec<Place>,
+    /// The result, if it came before this rank's own verdict.
+    early: RefCell<Option<Frame>>,
 }
 
 /// Connects to the first of the addresses that answers.
@@ -135,6 +138,7 @@ pub fn join(
     Ok(Guest {
         stream,
         places: places?,
+        early: RefCell::new(None),
     })
 }
 
@@ -149,7 +153,9 @@ impl Guest {
             return None;
         }
         let result = read_frame(&mut stream).ok()?;
-        read_verdict(&result.body)?.err()
+        let failure = read_verdict(&result.body)?.err();
+        *self.early.borrow_mut() = Some(result);
+        failure
     }
 
     /// Tells the others whether this rank is connected, and learns whether all are.
@@ -157,17 +163,20 @@ impl Guest {
     /// The first failure of all ranks, the same on all.
     pub fn conclude<T>(mut self, mine: Result<T>) -> Result<T> {
         let verdict = verdict_of(&mine.as_ref().map(drop).map_err(Error::clone));
-        let result = self
-            .stream
-            .write_all(
-                &Frame {
-                    kind: VERDICT,
-                    sequence: 0,
-                    body: verdict,
-                }
-                .encode(),
-            )
-            .and_then(|()| read_frame(&mut self.stream));
+        let result = match self.early.take() {
+            Some(early) => Ok(early),
+            None => self
+                .stream
+                .write_all(
+                    &Frame {
+                        kind: VERDICT,
+                        sequence: 0,
+                        body: verdict,
+                    }
+                    .encode(),
+                )
+                .and_then(|()| read_frame(&mut self.stream)),
+        };
         match result {
             Ok(frame) if frame.kind == RESULT => {
                 let unreadable =

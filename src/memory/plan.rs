@@ -18,6 +18,8 @@ pub struct MallocRequest {
     pub rank_granules: Option<Vec<usize>>,
     /// The process-wide flag of `wholememory_set_rmm_enabled`.
     pub rmm_enabled: bool,
+    /// Further values that must be the same on all ranks (a tensor's description); compared first.
+    pub described_by: Vec<Term>,
 }
 
 impl MallocRequest {
@@ -30,14 +32,15 @@ impl MallocRequest {
             None => "NULL".into(),
             Some(counts) => format!("{} counts", counts.len()),
         };
-        let mut terms = vec![
+        let mut terms = self.described_by.clone();
+        terms.extend([
             Term::new("total_size", self.total_bytes),
             Term::new("memory_type", named(self.memory_type, memory_type)),
             Term::new("memory_location", named(self.location, location)),
             Term::new("data_granularity", self.granule_bytes),
             Term::new("the RMM flag", self.rmm_enabled),
             Term::new("rank_entry_partition", partition),
-        ];
+        ]);
         for (rank, count) in self.rank_granules.iter().flatten().enumerate() {
             terms.push(Term::new("rank_entry_partition", format!("[{rank}] = {count}")));
         }
@@ -151,6 +154,7 @@ mod tests {
             granule_bytes: 8,
             rank_granules: None,
             rmm_enabled: false,
+            described_by: Vec::new(),
         }
     }
 

@@ -1,8 +1,9 @@
 //! What may become a tensor, and what becomes of its description: the rules of core.md section 7. Pure.
 
-use super::description::Description;
+use super::description::{Description, MAX_DIM};
 use crate::error::{Result, ensure, fail};
 use crate::kinds::DType;
+use crate::platform::Term;
 use crate::span::Address;
 
 /// What a new tensor asks of malloc.
@@ -42,6 +43,20 @@ fn last_stride_one(description: &Description) -> Result<()> {
         "the stride of the last dimension is {stride}, it must be 1"
     );
     Ok(())
+}
+
+/// What of a description all ranks of a new tensor must pass alike.
+pub fn terms(description: &Description) -> Vec<Term> {
+    let dims = description.dim.clamp(0, MAX_DIM as i32) as usize;
+    let dtype = DType::from_raw(description.dtype);
+    vec![
+        Term::new("strides", format!("{:?}", &description.strides[..dims])),
+        Term::new("sizes", format!("{:?}", &description.sizes[..dims])),
+        Term::new(
+            "dtype",
+            dtype.map_or_else(|| description.dtype.to_string(), |d| d.to_string()),
+        ),
+    ]
 }
 
 /// The rules of `wholememory_create_tensor`, in the order of core.md 7.1.

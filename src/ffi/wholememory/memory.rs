@@ -90,6 +90,7 @@ pub unsafe extern "C" fn wholememory_malloc(
             // SAFETY: NULL, or one value a rank by the contract.
             rank_granules: unsafe { partition(rank_entry_partition, object.comm.size()) },
             rmm_enabled: rmm_enabled(),
+            described_by: Vec::new(),
         });
         let memory = Memory::malloc(&object.comm, request)?;
         let handle = MemoryObject::enter(memory, comm as usize, &object)?;
@@ -141,9 +142,10 @@ pub unsafe extern "C" fn wholememory_get_local_communicator(
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
     guard::code(|| {
+        let place = Out::new("comm", comm)?;
         let (local, _) = pair(wholememory_handle)?;
         // SAFETY: the caller's place holds a communicator.
-        unsafe { Out::new("comm", comm)?.write(local as wholememory_comm_t) };
+        unsafe { place.write(local as wholememory_comm_t) };
         Ok(())
     })
 }
@@ -156,9 +158,10 @@ pub unsafe extern "C" fn wholememory_get_cross_communicator(
     wholememory_handle: wholememory_handle_t,
 ) -> wholememory_error_code_t {
     guard::code(|| {
+        let place = Out::new("comm", comm)?;
         let (_, cross) = pair(wholememory_handle)?;
         // SAFETY: the caller's place holds a communicator.
-        unsafe { Out::new("comm", comm)?.write(cross as wholememory_comm_t) };
+        unsafe { place.write(cross as wholememory_comm_t) };
         Ok(())
     })
 }
