@@ -7,6 +7,10 @@ fn main() {
     ] {
         println!("cargo::rustc-cdylib-link-arg={arg}");
     }
+    // Undefined names are errors at link time; a sanitizer's own names come from the program.
+    if std::env::var_os("CARGO_CFG_SANITIZE").is_none() {
+        println!("cargo::rustc-cdylib-link-arg=-Wl,-z,defs");
+    }
     println!("cargo::rustc-check-cfg=cfg(wholememory_kernels)");
     println!("cargo::rerun-if-changed=build.rs");
     build_shim();

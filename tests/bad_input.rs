@@ -414,7 +414,7 @@ fn functions_of_later_versions_check_and_say_so() {
     let mut data = [0i64; 8];
     let ids = over(&mut data, &[4], &[1], INT64);
     let ints = over(&mut data, &[4], &[1], INT);
-    let context = 1 as *mut std::ffi::c_void;
+    let context = std::ptr::dangling_mut::<std::ffi::c_void>();
     let mut ignored = wholememory_env_func_t {
         temporary_fns: wholememory_temp_memory_func_t {
             create_memory_context_fn: None,

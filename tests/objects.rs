@@ -153,7 +153,28 @@ fn a_gather_with_a_bad_tensor_on_one_rank_lets_nobody_wait() {
                 assert!((0..16).all(|i| rows[i] == expected(i)), "{rows:?}");
             }
         }
-        destroy(tensor);
+        let mut other = null_mut();
+        // SAFETY: handles are numbers; the places outlive the calls.
+        unsafe {
+            let code = wholememory_create_tensor(
+                &mut other,
+                &mut table,
+                comm,
+                raw(DISTRIBUTED),
+                raw(HOST),
+                null_mut(),
+            );
+            good(code);
+            destroy(tensor);
+            // Rank 0 passes a table that is destroyed: it is refused, and rank 1 gets an answer too.
+            let passed = if rank == 0 { tensor } else { other };
+            let code = wholememory_gather(passed, indices, output, null_mut(), null_mut(), -1);
+            if rank == 0 {
+                bad(code, II, "does not exist any more");
+            }
+            good(wholememory_communicator_barrier(comm));
+        }
+        destroy(other);
         destroy(indices);
         destroy(output);
     });

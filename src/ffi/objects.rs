@@ -289,6 +289,18 @@ pub(crate) fn operand(name: &str, value: *const impl Sized) -> Result<Operand> {
     Ok(TABLE.live::<TensorObject>(name, address(value).0)?.operand())
 }
 
+/// The tensor that decides who takes part in an operation. One that was destroyed with its memory is given too, with the
+/// refusal: its rank takes part with nothing, so that the others do not wait.
+pub(crate) fn table_operand(name: &str, value: *const impl Sized) -> Result<(Operand, Result<()>)> {
+    let value = address(value).0;
+    let (tensor, dead) = TABLE.live_or_tombstone::<TensorObject>(name, value)?;
+    let refusal = match dead {
+        true => TABLE.live::<TensorObject>(name, value).map(drop),
+        false => Ok(()),
+    };
+    Ok((tensor.operand(), refusal))
+}
+
 /// Destroys a tensor: frees its memory if it owns it (collective then), and lowers the counter.
 pub(crate) fn destroy_tensor(value: usize) -> Result<()> {
     let (tensor, dead) = TABLE.live_or_tombstone::<TensorObject>("wholememory_tensor", value)?;

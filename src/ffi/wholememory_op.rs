@@ -5,7 +5,7 @@
 use super::callbacks::Environment;
 use super::convert::address;
 use super::env_func_ptrs::wholememory_env_func_t;
-use super::objects::operand;
+use super::objects::{operand, table_operand};
 use super::wholememory::library::wholememory_error_code_t;
 use super::wholememory_tensor::wholememory_tensor_t;
 use crate::error::{Error, Result};
@@ -37,8 +37,7 @@ pub unsafe extern "C-unwind" fn wholememory_gather(
     // SAFETY: the caller's struct is NULL or valid during the call.
     let environment = unsafe { Environment::new(p_env_fns) };
     environment.run(|buffers| {
-        let table = operand("wholememory_tensor", wholememory_tensor)?;
-        let mut prior = Ok(());
+        let (table, mut prior) = table_operand("wholememory_tensor", wholememory_tensor)?;
         let indices = or_none(operand("indices_tensor", indices_tensor), &mut prior);
         let output = or_none(operand("output_tensor", output_tensor), &mut prior);
         let outcome = ops::gather(
@@ -71,8 +70,7 @@ pub unsafe extern "C-unwind" fn wholememory_scatter(
     // SAFETY: the caller's struct is NULL or valid during the call.
     let environment = unsafe { Environment::new(p_env_fns) };
     environment.run(|buffers| {
-        let table = operand("wholememory_tensor", wholememory_tensor)?;
-        let mut prior = Ok(());
+        let (table, mut prior) = table_operand("wholememory_tensor", wholememory_tensor)?;
         let input = or_none(operand("input_tensor", input_tensor), &mut prior);
         let indices = or_none(operand("indices_tensor", indices_tensor), &mut prior);
         let outcome = ops::scatter(
