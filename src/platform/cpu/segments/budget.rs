@@ -5,6 +5,7 @@ use crate::error::{Error, Kind, Result, ensure};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Limits this large mean "no limit" (cgroup v1 writes `i64::MAX` rounded down to a page).
 const UNLIMITED_BYTES: u64 = 1 << 62;
@@ -35,14 +36,10 @@ pub struct GroupRoom {
 impl Budget {
     /// What the system says now.
     pub fn read() -> Budget {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         Budget {
             file_limit_bytes: rustix::process::getrlimit(rustix::process::Resource::Fsize).current,
-            available_bytes: mem_available(&read("/proc/meminfo")),
-            groups: group_directories(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
-                .iter()
-                .filter_map(|dir| group_room(dir))
-                .collect(),
+            available_bytes: mem_available(&text_of("/proc/meminfo")),
+            groups: own_groups().iter().filter_map(|dir| group_room(dir)).collect(),
         }
     }
 
@@ -146,6 +143,16 @@ pub fn verdict(budgets: &[Budget], parts_bytes: &[u64], file_bytes: u64) -> Resu
         }
     }
     Ok(())
+}
+
+fn text_of(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The directories of this process's groups, found once: a list of mounts can be long, and processes stay where they are.
+fn own_groups() -> &'static [PathBuf] {
+    static FOUND: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    FOUND.get_or_init(|| group_directories(&text_of("/proc/self/cgroup"), &text_of("/proc/self/mountinfo")))
 }
 
 fn mem_available(meminfo: &str) -> Option<u64> {
