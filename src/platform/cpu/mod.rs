@@ -1,8 +1,8 @@
 //! The CPU platform: shared memory between the processes and threads of one host, loops on a thread pool.
 
-mod address;
+pub mod address;
 pub mod bytes;
-mod convert;
+pub mod convert;
 pub mod fill;
 mod movers;
 mod pool;
@@ -13,8 +13,6 @@ pub mod segments;
 mod split;
 mod stores;
 mod transport;
-
-pub use pool::set_local_processes;
 
 use super::{Bootstrap, Indices, Kernels, Launch, Platform, Rows, Segments, Stream, Table, Transport};
 use crate::error::Result;
@@ -51,6 +49,10 @@ impl Platform for CpuPlatform {
         // SAFETY: the caller vouches for `bytes` at both addresses.
         unsafe { std::ptr::copy(from.0 as *const u8, to.0 as *mut u8, bytes) };
         Ok(())
+    }
+
+    fn set_local_processes(&self, processes: usize) {
+        pool::set_local_processes(processes);
     }
 
     fn synchronize(&self, _stream: Stream) -> Result<()> {

@@ -1,7 +1,8 @@
-//! The CUDA platform in outline: the driver is probed, kernels are compiled in; memory and transports are not in this
-//! version, and every call says so.
+//! The CUDA platform in outline: the driver is probed, the gather kernel is compiled in; memory, transports and the other
+//! kernels are not in this version, and every call says so.
 
 pub mod driver;
+pub mod kernels;
 mod loader;
 pub mod nccl;
 
@@ -72,8 +73,8 @@ impl Segments for CudaPlatform {
 }
 
 impl Kernels for CudaPlatform {
-    fn gather(&self, _: &Table<'_>, _: &Indices, _: &Rows, _: Launch) -> Result<()> {
-        not_yet("gather")
+    fn gather(&self, table: &Table<'_>, indices: &Indices, output: &Rows, launch: Launch) -> Result<()> {
+        kernels::gather(table, indices, output, launch)
     }
 
     fn scatter(&self, _: &Rows, _: &Indices, _: &Table<'_>, _: Launch) -> Result<()> {
