@@ -24,7 +24,7 @@ impl Communicator {
                     &[Term::new("the number of live handles", handles)],
                     Ok(()),
                 ) {
-                    Err(error) if self.failure().is_none() => return Err(error),
+                    Err(error) if self.failure().is_none() => Err(error),
                     agreed => {
                         let released = agreed.and_then(|()| self.release_all(Some(&session)));
                         let met = released.and_then(|()| agree(&session, &[], Ok(())));

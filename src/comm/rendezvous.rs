@@ -553,10 +553,10 @@ impl Receiver for Reception {
             VERDICT => self.verdict(&mut desk, tag, &frame.body),
             _ => None,
         };
-        if understood.is_none() {
-            if let Some(guest) = desk.guests.remove(&tag) {
-                guest.link.close();
-            }
+        if understood.is_none()
+            && let Some(guest) = desk.guests.remove(&tag)
+        {
+            guest.link.close();
         }
     }
 
