@@ -54,7 +54,7 @@ impl Driver {
             Ok(count) if count > 0 => Ok(Devices::Count(count)),
             Ok(count) => Ok(Devices::None(format!("the CUDA driver reports {count} devices"))),
             Err((_, CUDA_ERROR_NO_DEVICE)) => Ok(Devices::None(format!(
-                "the CUDA driver says {}",
+                "the CUDA driver reports no device ({})",
                 self.words(CUDA_ERROR_NO_DEVICE)
             ))),
             Err((call, code)) => Err(Error::new(
