@@ -24,6 +24,14 @@ void wm_set_rank(int rank) {
 int wm_get_rank(void) { return this_rank; }
 int wm_failures(void) { return atomic_load(&failures); }
 
+static bool forked;
+void wm_forked(void) { forked = true; }
+#ifdef __SANITIZE_ADDRESS__
+/* Asked by the leak sanitizer when the process ends. */
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void) { return forked; }
+#endif
+
 void wm_end(int status) {
   fflush(stdout);
   _exit(status);

@@ -23,6 +23,9 @@ int wm_get_rank(void);
 /* Ends the process with a failure and the place of every rank's last check after `seconds`. */
 void wm_alarm(unsigned seconds);
 
+/* For a process forked from one with threads: what they held is no leak of its own. */
+void wm_forked(void);
+
 int wm_failures(void);
 const char* wm_code_name(int code);
 

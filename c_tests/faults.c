@@ -238,9 +238,9 @@ static void death_in_create(void) {
 /* Killed somewhere between the first step of create and its end: an error, or a communicator that is broken. One that never
  * connected is given up after WHOLEMEMORY_TIMEOUT_S. */
 static void deaths_on_the_way(const char* scenario) {
-  const unsigned delays_us[] = {0, 300, 700, 1500, 3000, 6000, 12000, 25000};
+  const unsigned delays_us[] = {0, 200, 400, 600, 800, 1000, 1300, 1600, 2000, 2500, 3000, 4000, 6000, 12000};
   int victim = victim_of(scenario);
-  setenv("WHOLEMEMORY_TIMEOUT_S", "2", 1);
+  setenv("WHOLEMEMORY_TIMEOUT_S", "1", 1);
   for (size_t d = 0; d < sizeof delays_us / sizeof *delays_us; d++) {
     wm_launch l = wm_launch_start(scenario, RANKS);
     wm_launch_pass_id(&l, 0);

@@ -49,6 +49,7 @@ static void body(wm_rank* r) {
     pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
+      wm_forked();
       wm_alarm(20);
       if (round < 2) child_life(r, &shared, &distributed);
       if (round == 1) wm_end(wm_failures() ? WM_FAIL : 0);

@@ -17,6 +17,7 @@ static int in_a_child(void (*run)(void), bool by_exit) {
   pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
+    wm_forked();
     wm_alarm(20);
     run();
     if (by_exit) exit(wm_failures() ? WM_FAIL : 0);

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-typedef struct { char what[40]; int code; char words[WM_WORDS]; } message;
+typedef struct { char what[40]; int code; double at_s; char words[WM_WORDS]; } message;
 
 static int child_socket = -1;
 
@@ -58,7 +58,7 @@ bool wm_launch_report(wm_launch* l, int rank, const char* what, double seconds, 
       memcpy(report->what, m.what, sizeof m.what);
       memcpy(report->words, m.words, sizeof m.words);
       report->code = m.code;
-      report->at_s = wm_now();
+      report->at_s = m.at_s;
     }
     return true;
   }
@@ -114,7 +114,7 @@ bool wm_child_start(int argc, char** argv, int* rank, int* size, const char** sc
 }
 
 void wm_child_say(const char* what, int code) {
-  message m = {.code = code};
+  message m = {.code = code, .at_s = wm_now()};
   snprintf(m.what, sizeof m.what, "%s", what);
   snprintf(m.words, sizeof m.words, "%s", wholememory_get_last_error());
   if (send(child_socket, &m, sizeof m, MSG_NOSIGNAL) != sizeof m) _exit(WM_FAIL);

@@ -15,7 +15,7 @@ enum { WM_LAUNCH_MOST = 8, WM_WORDS = 1100 };
 typedef struct {
   char what[40];
   int code;
-  double at_s; /* when the launcher read it */
+  double at_s; /* wm_now() of the rank when it said so */
   char words[WM_WORDS];
 } wm_report;
 
