@@ -33,7 +33,7 @@ build:
 demo:
 	@scripts/setup
 	@$(ENV) cargo build --release
-	@$(MAKE) --no-print-directory $(BUILD)/word_neighbours
+	@$(MAKE) -s $(BUILD)/word_neighbours
 	@echo
 	@scripts/mpirun -n 4 $(BUILD)/word_neighbours $(WORDS)
 	@echo "Other words: make demo WORDS=\"january red quickly\""

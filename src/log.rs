@@ -34,9 +34,9 @@ fn override_level() -> Option<u32> {
     })
 }
 
-/// Sets the level of the process; values above TRACE mean TRACE.
-pub fn set_level(raw: u32) {
-    LEVEL.store(raw.min(Level::Trace as u32), Ordering::Relaxed);
+/// Sets the level of the process; values above TRACE mean TRACE. Gives the level that was.
+pub fn set_level(raw: u32) -> u32 {
+    LEVEL.swap(raw.min(Level::Trace as u32), Ordering::Relaxed)
 }
 
 pub fn enabled(level: Level) -> bool {

@@ -86,8 +86,11 @@ pub unsafe extern "C" fn wholememory_init(
             Logic,
             "the library is initialised already in this process; wholememory_finalize comes before another wholememory_init"
         );
-        platform::at_init()?;
-        crate::log::set_level(raw(log_level));
+        // What the choice of the platform has to say is said at the caller's level; a failed init changes nothing.
+        let level_before = crate::log::set_level(raw(log_level));
+        platform::at_init().inspect_err(|_| {
+            crate::log::set_level(level_before);
+        })?;
         for name in settings::ignored_but_set() {
             say!(Info, "{name} is set, but has no effect in this library");
         }
