@@ -105,8 +105,9 @@ __device__ __forceinline__ Bits<8> window(const Bits<8>& low, const Bits<8>& hig
 __device__ __forceinline__ Bits<4> window(const Bits<4>& low, const Bits<4>& high, uint32_t skip) {
   return {{__funnelshift_r(low.word[0], high.word[0], skip * 8)}};
 }
+// `low` may be a word that nobody loaded, with anything above its 2 bytes.
 __device__ __forceinline__ Bits<2> window(const Bits<2>& low, const Bits<2>& high, uint32_t skip) {
-  return {{((low.word[0] | high.word[0] << 16) >> (skip * 8)) & 0xffff}};
+  return {{(((low.word[0] & 0xffff) | high.word[0] << 16) >> (skip * 8)) & 0xffff}};
 }
 __device__ __forceinline__ Bits<1> window(const Bits<1>& low, const Bits<1>&, uint32_t) { return low; }
 
