@@ -1,0 +1,141 @@
+// Words of 1 to 16 bytes in registers: loads and stores of global memory, and windows into two of them side by side.
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+namespace wmk {
+
+// kBytes (1, 2, 4, 8, 16) in registers; words of less than 4 bytes fill the low end of one.
+template <int kBytes>
+struct Bits {
+  static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
+  uint32_t word[kWords];
+};
+
+template <int kBytes>
+__device__ __forceinline__ Bits<kBytes> load(uint64_t address);
+
+template <>
+__device__ __forceinline__ Bits<16> load<16>(uint64_t address) {
+  Bits<16> b;
+  asm("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(b.word[0]), "=r"(b.word[1]), "=r"(b.word[2]), "=r"(b.word[3])
+      : "l"(address));
+  return b;
+}
+template <>
+__device__ __forceinline__ Bits<8> load<8>(uint64_t address) {
+  Bits<8> b;
+  asm("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(b.word[0]), "=r"(b.word[1]) : "l"(address));
+  return b;
+}
+template <>
+__device__ __forceinline__ Bits<4> load<4>(uint64_t address) {
+  Bits<4> b;
+  asm("ld.global.u32 %0, [%1];" : "=r"(b.word[0]) : "l"(address));
+  return b;
+}
+template <>
+__device__ __forceinline__ Bits<2> load<2>(uint64_t address) {
+  Bits<2> b;
+  asm("ld.global.u16 %0, [%1];" : "=r"(b.word[0]) : "l"(address));
+  return b;
+}
+template <>
+__device__ __forceinline__ Bits<1> load<1>(uint64_t address) {
+  Bits<1> b;
+  asm("ld.global.u8 %0, [%1];" : "=r"(b.word[0]) : "l"(address));
+  return b;
+}
+
+__device__ __forceinline__ void store(uint64_t address, const Bits<16>& b) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]), "r"(b.word[2]),
+               "r"(b.word[3]));
+}
+__device__ __forceinline__ void store(uint64_t address, const Bits<8>& b) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]));
+}
+__device__ __forceinline__ void store(uint64_t address, const Bits<4>& b) {
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(b.word[0]));
+}
+__device__ __forceinline__ void store(uint64_t address, const Bits<2>& b) {
+  asm volatile("st.global.u16 [%0], %1;" ::"l"(address), "r"(b.word[0]));
+}
+__device__ __forceinline__ void store(uint64_t address, const Bits<1>& b) {
+  asm volatile("st.global.u8 [%0], %1;" ::"l"(address), "r"(b.word[0]));
+}
+
+template <class T>
+__device__ __forceinline__ Bits<sizeof(T)> bits_of(const T& value) {
+  Bits<sizeof(T)> b;
+  b.word[0] = 0;
+  memcpy(&b, &value, sizeof(T));
+  return b;
+}
+
+template <class T>
+__device__ __forceinline__ T value_of(const Bits<sizeof(T)>& b) {
+  T value;
+  memcpy(&value, &b, sizeof(T));
+  return value;
+}
+
+// The kBytes that begin `skip` bytes (less than kBytes) into `low` followed by `high`.
+__device__ __forceinline__ Bits<16> window(const Bits<16>& low, const Bits<16>& high, uint32_t skip) {
+  const uint32_t* h = high.word;
+  const uint32_t w[8] = {low.word[0], low.word[1], low.word[2], low.word[3], h[0], h[1], h[2], h[3]};
+  const bool two = skip & 8, one = skip & 4;
+  uint32_t x[6], y[5];
+#pragma unroll
+  for (int i = 0; i < 6; i++) x[i] = two ? w[i + 2] : w[i];
+#pragma unroll
+  for (int i = 0; i < 5; i++) y[i] = one ? x[i + 1] : x[i];
+  Bits<16> b;
+#pragma unroll
+  for (int i = 0; i < 4; i++) b.word[i] = __funnelshift_r(y[i], y[i + 1], skip * 8);
+  return b;
+}
+__device__ __forceinline__ Bits<8> window(const Bits<8>& low, const Bits<8>& high, uint32_t skip) {
+  const uint32_t w0 = low.word[0], w1 = low.word[1], w2 = high.word[0], w3 = high.word[1];
+  const bool one = skip & 4;
+  const uint32_t y0 = one ? w1 : w0, y1 = one ? w2 : w1, y2 = one ? w3 : w2;
+  return {{__funnelshift_r(y0, y1, skip * 8), __funnelshift_r(y1, y2, skip * 8)}};
+}
+__device__ __forceinline__ Bits<4> window(const Bits<4>& low, const Bits<4>& high, uint32_t skip) {
+  return {{__funnelshift_r(low.word[0], high.word[0], skip * 8)}};
+}
+// `low` may be a word that nobody loaded, with anything above its 2 bytes.
+__device__ __forceinline__ Bits<2> window(const Bits<2>& low, const Bits<2>& high, uint32_t skip) {
+  return {{(((low.word[0] & 0xffff) | high.word[0] << 16) >> (skip * 8)) & 0xffff}};
+}
+__device__ __forceinline__ Bits<1> window(const Bits<1>& low, const Bits<1>&, uint32_t) { return low; }
+
+template <int kBytes>
+__device__ __forceinline__ Bits<kBytes> from_next_lane(const Bits<kBytes>& b) {
+  Bits<kBytes> next;
+#pragma unroll
+  for (int i = 0; i < Bits<kBytes>::kWords; i++) next.word[i] = __shfl_down_sync(0xffffffff, b.word[i], 1);
+  return next;
+}
+
+// Puts an element of kElement bytes at byte `at` of a word that is 0 there; `at` need not be known when compiling.
+template <int kElement, int kBytes>
+__device__ __forceinline__ void put(Bits<kBytes>& b, uint32_t at, const Bits<kElement>& element) {
+  if constexpr (kElement >= 4) {
+#pragma unroll
+    for (int i = 0; i < Bits<kBytes>::kWords; i++) {
+#pragma unroll
+      for (int j = 0; j < Bits<kElement>::kWords; j++) {
+        if (at / 4 + j == i) b.word[i] = element.word[j];
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < Bits<kBytes>::kWords; i++) {
+      if (at / 4 == i) b.word[i] |= element.word[0] << (at % 4 * 8);
+    }
+  }
+}
+
+}  // namespace wmk

@@ -1,0 +1,174 @@
+// Meetings: ranks on streams of one device, which run at the same time there; many meetings, replayed graphs, the arriving
+// half in a gather's last block, the end of all waiting.
+
+#include <chrono>
+#include <memory>
+
+#include "check.h"
+
+namespace {
+
+size_t board_bytes(uint32_t ranks) { return sizeof(wmk_board) + 2 * ranks * sizeof(uint64_t); }
+
+// Every rank's board, each with its peers' addresses, in memory of its own.
+struct Boards {
+  std::vector<std::unique_ptr<Device>> memory;
+  explicit Boards(uint32_t ranks) {
+    for (uint32_t r = 0; r < ranks; r++) memory.push_back(std::make_unique<Device>(board_bytes(ranks)));
+    for (uint32_t r = 0; r < ranks; r++) {
+      std::vector<uint64_t> words(board_bytes(ranks) / 8, 0);
+      wmk_board head{};
+      head.ranks = ranks;
+      head.rank = r;
+      memcpy(words.data(), &head, sizeof head);
+      for (uint32_t peer = 0; peer < ranks; peer++) {
+        words[sizeof head / 8 + peer] = memory[peer]->address() + sizeof head + (ranks + r) * 8;
+      }
+      memory[r]->put(words);
+    }
+  }
+  uint64_t epoch(uint32_t rank) { return memory[rank]->get<uint64_t>(1)[0]; }
+};
+
+struct Streams {
+  std::vector<cudaStream_t> at;
+  explicit Streams(int count) : at(count) {
+    for (auto& s : at) CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  }
+  ~Streams() {
+    for (auto s : at) cudaStreamDestroy(s);
+  }
+};
+
+// In every turn each rank writes its row of the turn, meets, and reads the rows of all others; a second meeting keeps the
+// rows until all have read. `fused` arrives at the second one with the last block of the reading gather.
+bool turns(uint32_t ranks, int turns, bool fused, bool graph) {
+  const int cols = 64;
+  const uint64_t row_bytes = cols * 4;
+  Boards boards(ranks);
+  Streams streams(ranks);
+  Shared<uint32_t> abort(1);
+  abort[0] = 0;
+  // Row r of the table is written by rank r; what rank r read in turn t is seen[r] + t * ranks rows.
+  Device table(ranks * row_bytes), values(ranks * turns * row_bytes), all_values(values.bytes()), ids(ranks * 8), own(ranks * 8);
+  table.poison();
+  std::vector<std::unique_ptr<Device>> seen;
+  std::vector<uint32_t> fresh(ranks * turns * cols);
+  for (uint32_t t = 0; t < static_cast<uint32_t>(turns); t++) {
+    for (uint32_t r = 0; r < ranks; r++) {
+      for (int c = 0; c < cols; c++) fresh[(t * ranks + r) * cols + c] = t * 100000 + r * 1000 + c;
+    }
+  }
+  values.put(fresh);
+  all_values.put(fresh);
+  std::vector<int64_t> all(ranks);
+  for (uint32_t r = 0; r < ranks; r++) all[r] = r;
+  ids.put(all);
+  const uint64_t base = table.address();
+  for (uint32_t r = 0; r < ranks; r++) {
+    seen.push_back(std::make_unique<Device>(turns * ranks * row_bytes));
+    seen.back()->poison();
+  }
+  auto enqueue = [&](uint32_t r, int t, cudaStream_t stream) {
+    wmk_rows_args args{};
+    args.table = {&base, nullptr, 1, 0, row_bytes, ranks};
+    args.id_bytes = 8;
+    args.from = args.to = WMK_INT;
+    args.path = WMK_PATH_MOVE;
+    args.access_bytes = 16;
+    args.cols = cols;
+    args.pieces_per_row = row_bytes / 16;
+    args.blocks = 2;
+    args.plain_stride_bytes = row_bytes;
+    args.ids = ids.as<int64_t>() + r;
+    args.count = 1;
+    args.plain = values.address() + (t * ranks + r) * row_bytes;
+    CUDA(wmk_scatter(&args, stream));
+    wmk_meet_args meet{boards.memory[r]->as<void>(), abort.get(), WMK_MEET_ARRIVE | WMK_MEET_WAIT, 0};
+    CUDA(wmk_meet(&meet, stream));
+    args.ids = ids.as<int64_t>();
+    args.count = ranks;
+    args.plain = seen[r]->address() + t * ranks * row_bytes;
+    args.board = fused ? boards.memory[r]->as<void>() : nullptr;
+    CUDA(wmk_gather(&args, stream));
+    if (fused) meet.parts = WMK_MEET_WAIT;
+    CUDA(wmk_meet(&meet, stream));
+  };
+  if (!graph) {
+    for (int t = 0; t < turns; t++) {
+      for (uint32_t r = 0; r < ranks; r++) enqueue(r, t, streams.at[r]);
+    }
+    CUDA(cudaDeviceSynchronize());
+  } else {
+    // Only turn 0 is captured; it is replayed, its values written anew in between.
+    std::vector<cudaGraphExec_t> replays(ranks);
+    for (uint32_t r = 0; r < ranks; r++) {
+      cudaGraph_t captured;
+      CUDA(cudaStreamBeginCapture(streams.at[r], cudaStreamCaptureModeThreadLocal));
+      enqueue(r, 0, streams.at[r]);
+      CUDA(cudaStreamEndCapture(streams.at[r], &captured));
+      CUDA(cudaGraphInstantiate(&replays[r], captured, 0));
+      CUDA(cudaGraphDestroy(captured));
+    }
+    for (int t = 0; t < turns; t++) {
+      for (uint32_t r = 0; r < ranks; r++) {
+        // Nothing here may wait for a stream, whose rank may be waiting for another that has no work yet.
+        CUDA(cudaMemcpyAsync(values.as<char>() + r * row_bytes, all_values.as<char>() + (t * ranks + r) * row_bytes, row_bytes,
+                             cudaMemcpyDeviceToDevice, streams.at[r]));
+        CUDA(cudaGraphLaunch(replays[r], streams.at[r]));
+        if (t == 0) continue;
+        CUDA(cudaMemcpyAsync(seen[r]->as<char>() + t * ranks * row_bytes, seen[r]->as<char>(), ranks * row_bytes,
+                             cudaMemcpyDeviceToDevice, streams.at[r]));
+      }
+    }
+    CUDA(cudaDeviceSynchronize());
+    for (auto replay : replays) CUDA(cudaGraphExecDestroy(replay));
+  }
+  bool right = true;
+  for (uint32_t r = 0; r < ranks; r++) {
+    auto got = seen[r]->get<uint32_t>(turns * ranks * cols);
+    // The place of turn 0 holds the last replay.
+    for (size_t i = 0; i < got.size(); i++) {
+      const size_t from = graph && i < ranks * cols ? (turns - 1) * ranks * cols + i : i;
+      right = right && got[i] == fresh[from];
+    }
+    right = right && boards.epoch(r) == static_cast<uint64_t>(2 * turns);
+  }
+  if (!right) fprintf(stderr, "WRONG meetings of %u ranks, fused %d, graph %d\n", ranks, fused, graph);
+  return right;
+}
+
+bool abort_ends_the_wait() {
+  Boards boards(3);
+  Streams streams(1);
+  Shared<uint32_t> abort(1);
+  abort[0] = 0;
+  wmk_meet_args meet{boards.memory[1]->as<void>(), abort.get(), WMK_MEET_ARRIVE | WMK_MEET_WAIT, 0};
+  CUDA(wmk_meet(&meet, streams.at[0]));
+  const auto begin = std::chrono::steady_clock::now();
+  auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  bool waited = true;
+  while (seconds() < 0.1) waited = waited && cudaStreamQuery(streams.at[0]) == cudaErrorNotReady;
+  reinterpret_cast<volatile uint32_t*>(abort.get())[0] = 1;
+  while (cudaStreamQuery(streams.at[0]) == cudaErrorNotReady && seconds() < 5) {
+  }
+  const bool ended = seconds() < 1;
+  if (!waited || !ended) fprintf(stderr, "WRONG: a wait for an absent rank: waited %d, ended %d\n", waited, ended);
+  CUDA(cudaStreamSynchronize(streams.at[0]));
+  return waited && ended;
+}
+
+}  // namespace
+
+void check_meetings(Tally& tally) {
+  CUDA(wmk_gather(nullptr, nullptr));
+  CUDA(wmk_scatter(nullptr, nullptr));
+  CUDA(wmk_meet(nullptr, nullptr));
+  for (uint32_t ranks : {1u, 2u, 3u, 8u}) {
+    for (bool fused : {false, true}) {
+      tally.count(turns(ranks, 50, fused, false));
+      tally.count(turns(ranks, 20, fused, true));
+    }
+  }
+  tally.count(abort_ends_the_wait());
+}
