@@ -14,9 +14,12 @@ mod split;
 mod stores;
 mod transport;
 
-use super::{Bootstrap, Indices, Kernels, Launch, Platform, Rows, Segments, Stream, Table, Transport};
+use super::{
+    Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Stream, Table, Transport,
+};
 use crate::error::Result;
 use crate::span::Address;
+use std::sync::Arc;
 
 /// This host's memory and cores. Streams are ignored: work is done on return.
 pub struct CpuPlatform;
@@ -57,6 +60,23 @@ impl Platform for CpuPlatform {
 
     fn synchronize(&self, _stream: Stream) -> Result<()> {
         Ok(())
+    }
+}
+
+impl Member for CpuPlatform {
+    fn identity(&self) -> String {
+        self.name().into()
+    }
+
+    fn rebind(&self) -> Result<Arc<dyn Member>> {
+        Ok(Arc::new(CpuPlatform))
+    }
+
+    fn acquaint(&self, boot: &dyn Bootstrap, _host_of: &[usize]) -> Result<Reach> {
+        Ok(Reach {
+            unreachable: None,
+            shares_device: boot.size() > 1,
+        })
     }
 }
 

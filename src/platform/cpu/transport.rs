@@ -210,6 +210,10 @@ impl Transport for LocalTransport {
         }
         Ok(())
     }
+
+    fn release(&self, _boot: Option<&dyn Bootstrap>) -> Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -9,11 +9,12 @@ pub mod nccl;
 pub use loader::Unusable;
 
 use super::{
-    Bootstrap, Indices, Kernels, Launch, Platform, Rows, Segment, SegmentRequest, Segments, Stream, Table,
-    Transport,
+    Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segment, SegmentRequest, Segments,
+    Stream, Table, Transport,
 };
 use crate::error::{Error, Kind, Result};
 use crate::span::Address;
+use std::sync::Arc;
 
 /// GPUs through the CUDA driver.
 pub struct CudaPlatform;
@@ -60,6 +61,30 @@ impl Platform for CudaPlatform {
     fn synchronize(&self, _: Stream) -> Result<()> {
         not_yet("waiting for a stream")
     }
+}
+
+impl Member for CudaPlatform {
+    fn identity(&self) -> String {
+        self.name().into()
+    }
+
+    fn rebind(&self) -> Result<Arc<dyn Member>> {
+        bind()
+    }
+
+    fn acquaint(&self, _: &dyn Bootstrap, _: &[usize]) -> Result<Reach> {
+        not_yet("finding out who reaches whom")
+    }
+}
+
+/// The platform bound to the caller's current device, for a rank of a new communicator.
+pub fn bind() -> Result<Arc<dyn Member>> {
+    Ok(Arc::new(CudaPlatform))
+}
+
+/// The platform on the caller's current device, for calls that belong to no communicator.
+pub fn current() -> Result<&'static dyn Platform> {
+    Ok(&CudaPlatform)
 }
 
 impl Segments for CudaPlatform {
