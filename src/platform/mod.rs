@@ -6,6 +6,7 @@ mod choice;
 pub mod cpu;
 pub mod cuda;
 pub mod meeting;
+pub mod pages;
 pub mod process;
 
 use crate::error::{Result, ensure};
