@@ -8,6 +8,7 @@ pub mod cuda;
 pub mod meeting;
 pub mod pages;
 pub mod process;
+pub mod staging;
 
 use crate::error::{Result, ensure};
 use crate::kinds::{DType, Location};
