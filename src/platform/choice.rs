@@ -7,6 +7,7 @@ use super::{Member, Platform, cuda};
 use crate::error::{Error, Result, fail};
 use crate::log::say;
 use crate::settings;
+use crate::span::Address;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -39,6 +40,15 @@ pub fn bind() -> Result<Arc<dyn Member>> {
     match chosen()? {
         Which::Cpu => Ok(Arc::new(CpuPlatform)),
         Which::Cuda => cuda::bind(),
+    }
+}
+
+/// Where the runtime's `cudaDeviceProp` of a device lies, for the life of the process; -1 is the caller's current device.
+/// `None` for a device that is not there, on the CPU platform, and in a library built without nvcc. Makes no context.
+pub fn device_properties(ordinal: i32) -> Option<Address> {
+    match chosen() {
+        Ok(Which::Cuda) => cuda::device_properties(ordinal),
+        Ok(Which::Cpu) | Err(_) => None,
     }
 }
 

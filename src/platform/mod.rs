@@ -14,7 +14,7 @@ use crate::error::{Result, ensure};
 use crate::kinds::{DType, Location};
 use crate::span::Address;
 pub use bootstrap::{Bootstrap, Term, agree, agree_or};
-pub use choice::{at_init, bind, current, fork_device_count};
+pub use choice::{at_init, bind, current, device_properties, fork_device_count};
 use std::sync::Arc;
 
 /// A CUDA stream as the caller gave it (0 is the default stream). The CPU platform ignores it.

@@ -10,6 +10,7 @@ use crate::platform::{Bootstrap, Stream, Term, Transport, agree, agree_or};
 use crate::span::Address;
 use cudarc::driver::sys::CUstream;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,8 @@ struct Inner {
     gpu: Arc<Gpu>,
     nccl: &'static Nccl,
     comm: Mutex<Handle>,
+    /// Threads that are inside an abort.
+    aborts: Arc<AtomicUsize>,
 }
 
 /// A transport over NCCL, for ranks that each have a GPU of their own.
@@ -76,6 +79,7 @@ impl NcclTransport {
             gpu: gpu.clone(),
             nccl,
             comm: Mutex::new(Handle(std::ptr::null_mut())),
+            aborts: Arc::default(),
         });
         let begun = inner.begin(id, boot.rank(), boot.size());
         inner.complete(boot, begun).map_err(|e| {
@@ -229,26 +233,30 @@ impl Inner {
     }
 
     /// Aborts on a thread of its own: NCCL frees device memory then, which waits for whatever the GPU is doing.
-    fn abort_beside(self: &Arc<Self>) -> Option<std::thread::JoinHandle<()>> {
+    fn abort_beside(self: &Arc<Self>) {
         if self.is_ended() {
-            return None;
+            return;
         }
-        let inner = self.clone();
-        match spawn_quiet("wm-abort", move || inner.end()) {
-            Ok(thread) => Some(thread),
-            Err(error) => {
-                say!(Warn, "the NCCL communicator is not aborted: {error}");
-                None
-            }
+        let (inner, running) = (self.clone(), self.aborts.clone());
+        running.fetch_add(1, Ordering::AcqRel);
+        let started = spawn_quiet("wm-abort", move || {
+            inner.end();
+            let running = inner.aborts.clone();
+            // The GPU is let go before anybody who waits goes on.
+            drop(inner);
+            running.fetch_sub(1, Ordering::AcqRel);
+        });
+        if let Err(error) = started {
+            running.fetch_sub(1, Ordering::AcqRel);
+            say!(Warn, "the NCCL communicator is not aborted: {error}");
         }
     }
 
+    /// Aborts, and waits for NCCL to be done with it, also where somebody else began.
     fn abort_within(self: &Arc<Self>, most: Duration) {
-        let Some(thread) = self.abort_beside() else {
-            return;
-        };
+        self.abort_beside();
         let start = Instant::now();
-        while !thread.is_finished() {
+        while self.aborts.load(Ordering::Acquire) > 0 {
             if start.elapsed() > most {
                 say!(
                     Warn,
@@ -259,7 +267,6 @@ impl Inner {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        let _ = thread.join();
     }
 
     /// Enqueues the sends and receives of one exchange as one group, and the own part as a copy.

@@ -5,7 +5,9 @@ mod abort;
 mod collective;
 pub mod driver;
 #[cfg(test)]
-pub(crate) mod fake;
+mod fake;
+#[cfg(test)]
+mod fake_nccl;
 mod functions;
 mod gpu;
 mod host;
@@ -13,6 +15,7 @@ pub mod kernels;
 mod loader;
 pub mod nccl;
 mod probe;
+mod properties;
 mod rows;
 mod segments;
 #[cfg(test)]
@@ -21,6 +24,7 @@ mod transport;
 mod vmm;
 
 pub use loader::Unusable;
+pub use properties::device_properties;
 
 use super::{Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice};
 use crate::error::{Result, ensure, fail};
@@ -87,7 +91,7 @@ pub fn current() -> Result<&'static dyn Platform> {
 
 fn check_built() -> Result<()> {
     ensure!(
-        cfg!(wholememory_kernels),
+        cfg!(any(wholememory_kernels, test)),
         NotSupported,
         "this library was built without nvcc and has no kernels for GPUs; build it with nvcc, or set WHOLEMEMORY_PLATFORM=cpu"
     );

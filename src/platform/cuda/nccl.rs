@@ -94,7 +94,7 @@ impl Nccl {
     /// The outcome of a call by its code, in NCCL's words. "In progress" is no failure.
     /// # Errors
     /// COMMUNICATION_ERROR.
-    pub fn check(&self, call: &str, comm: *mut c_void, code: c_int) -> Result<()> {
+    pub(super) fn check(&self, call: &str, comm: *mut c_void, code: c_int) -> Result<()> {
         if code == SUCCESS || code == IN_PROGRESS {
             return Ok(());
         }
@@ -151,5 +151,22 @@ mod tests {
         assert_eq!(std::mem::offset_of!(Config, net_name), 32);
         assert_eq!(std::mem::offset_of!(Config, split_share), 40);
         assert_eq!(size_of::<UniqueId>(), UNIQUE_ID_BYTES);
+    }
+
+    #[test]
+    fn what_is_here_is_usable_or_says_why_not() {
+        match usable() {
+            Err(error) => {
+                assert_eq!(error.kind, Kind::NotSupported);
+                println!("skipped: {error}");
+            }
+            Ok(nccl) => {
+                let mut id = UniqueId([0; UNIQUE_ID_BYTES]);
+                // SAFETY: the output outlives the call.
+                let code = unsafe { (nccl.ncclGetUniqueId)(&mut id) };
+                nccl.check("ncclGetUniqueId", std::ptr::null_mut(), code).unwrap();
+                assert!(id.0.iter().any(|byte| *byte != 0));
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::platform::{Bootstrap, Segments, Stream, Transport, TransportChoice};
 use crate::span::Address;
 
 /// Every rank sends `bytes + 100 * (from + 2 * to)` bytes of value `from * 16 + to` to each.
-fn exchange(transport: &dyn Transport, boot: &dyn Bootstrap, bytes: usize) -> Result<()> {
+pub(super) fn exchange(transport: &dyn Transport, boot: &dyn Bootstrap, bytes: usize) -> Result<()> {
     let (me, all) = (boot.rank(), 0..boot.size());
     let size = |from: usize, to: usize| bytes + 100 * (from + 2 * to);
     let send_bytes: Vec<usize> = all.clone().map(|to| size(me, to)).collect();

@@ -59,20 +59,17 @@ fn every_rank_sees_what_the_others_write_on_gpus_and_on_the_host() {
                         let me = boot.rank();
                         poke(segment.address_of_rank(me), size(me), me as u8 + 1);
                         boot.barrier().unwrap();
-                        for peer in 0..3 {
+                        for (peer, start) in starts[..3].iter().enumerate() {
                             let address = segment.address_of_rank(peer);
                             assert!(holds(address, size(peer), peer as u8 + 1));
                             match segment.flat() {
-                                Some(base) => assert_eq!(address, base.offset_bytes(starts[peer])),
+                                Some(base) => assert_eq!(address, base.offset_bytes(*start)),
                                 None => assert_eq!(address.is_null(), size(peer) == 0),
                             }
                         }
                         assert_eq!(segment.flat().is_some(), contiguous);
                         boot.barrier().unwrap();
-                        match me {
-                            1 => segment.release(Some(boot)).unwrap(),
-                            _ => segment.release(Some(boot)).unwrap(),
-                        }
+                        segment.release(Some(boot)).unwrap();
                     },
                 );
                 assert_eq!(world.alive(), "", "{location} {starts:?} {contiguous}");
@@ -267,7 +264,7 @@ fn imports_are_let_go_before_any_memory_goes() {
         .collect();
     assert_eq!(unmaps.len(), 9);
     let is_own = |(rank, _, address): &&(usize, &str, usize)| bases[*rank].0 == *address;
-    let first_own = unmaps.iter().position(|u| is_own(u)).unwrap();
+    let first_own = unmaps.iter().position(is_own).unwrap();
     assert_eq!(first_own, 6, "{unmaps:?}");
     let calls: Vec<&str> = log[begin..].iter().map(|(_, call, _)| *call).collect();
     let first_unmap = calls.iter().position(|call| *call == "cuMemUnmap").unwrap();

@@ -3,7 +3,9 @@
 mod binding;
 mod exchange;
 mod memory;
+mod nccl;
 mod reach;
+mod real;
 
 use super::CudaPlatform;
 use super::fake::{self, Desk, World, desk};

@@ -40,7 +40,8 @@ fn ranks_on_one_gpu_are_known_by_its_identity() {
 
 #[test]
 fn what_one_rank_cannot_do_no_rank_does() {
-    let cases: [(&str, fn(&mut Desk)); 6] = [
+    type Harm = fn(&mut Desk);
+    let cases: [(&str, Harm); 6] = [
         ("reads back wrong", |d| d.reads_garbage = true),
         ("no peer access", |d| d.can_access_peers = false),
         ("cuMemCreate", |d| {
