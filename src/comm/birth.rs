@@ -1,6 +1,6 @@
 //! How communicators come to be: from a unique id, or by splitting one.
 
-use super::communicator::{Communicator, Dependents, RouteChoice, TransportChoice};
+use super::communicator::{Communicator, Dependents, RouteChoice, TransportChoice, parse_transport};
 use super::control::Control;
 use super::join::join;
 use super::link::{Link, Receiver};
@@ -16,12 +16,12 @@ use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::Backend;
 use crate::platform::meeting::{self, Meeting};
 use crate::platform::process::{epoch, spare};
-use crate::platform::{Bootstrap, Platform, Term, agree, agree_or, current};
+use crate::platform::{Bootstrap, Member, Term, agree, agree_or, bind};
 use std::collections::BTreeSet;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 const CREATE: &str = "create_communicator";
 
@@ -59,10 +59,11 @@ impl Communicator {
     /// `prior` is a failure of the caller's own checks: the rank takes part all the same, so every rank learns of it.
     /// # Errors
     /// INVALID_VALUE: ranks, sizes or settings that do not fit, an id used before. NOT_SUPPORTED: ranks of different
-    /// platforms, or of several hosts on the CPU platform. COMMUNICATION_ERROR: a rank died or did not come.
+    /// platforms, or of several hosts on the CPU platform; a GPU or driver that is too old. COMMUNICATION_ERROR: a rank died or
+    /// did not come.
     pub fn create(id: &UniqueId, rank: i32, size: i32, prior: Result<()>) -> Result<Arc<Communicator>> {
         let token = Token::decode(id)?;
-        let platform = prior.and_then(|()| current());
+        let platform = prior.and_then(|()| bind());
         if size == 1 && rank == 0 {
             let platform = platform?;
             take_alone(&token.cookie)?;
@@ -103,14 +104,15 @@ impl Communicator {
         .assemble(streams)
     }
 
-    fn alone(platform: &'static dyn Platform) -> Result<Arc<Communicator>> {
+    fn alone(platform: Arc<dyn Member>) -> Result<Arc<Communicator>> {
         let own = Identity::here(platform.name());
         let (route, transport_choice) = choices(&own)?;
-        Ok(Arc::new(Communicator {
+        let alone = Arc::new(Communicator {
             rank: 0,
             size: 1,
             epoch: epoch(),
             platform,
+            reach: OnceLock::new(),
             topology: Topology::new(vec![0], &[&own.node]),
             route,
             transport_choice,
@@ -125,7 +127,9 @@ impl Communicator {
             dependents: Mutex::new(Dependents::default()),
             hierarchy: Mutex::new(None),
             transport: Mutex::new(None),
-        }))
+        });
+        alone.acquaint(CREATE)?;
+        Ok(alone)
     }
 
     /// Collective on self: ranks of equal colour form a communicator, ordered by (key, rank here). Colour -1 gives `None`.
@@ -156,7 +160,12 @@ impl Communicator {
         // Every member offers a listener and a cookie: whose are used follows from the keys of all.
         let offer = || -> Result<_> {
             let listener = listen()?;
-            Ok((new_cookie()?, Place::of(&listener)?, listener))
+            Ok((
+                new_cookie()?,
+                Place::of(&listener)?,
+                listener,
+                self.platform.rebind()?,
+            ))
         };
         let offer = agree(session, &[], offer())?;
         let record = offer
@@ -186,7 +195,7 @@ impl Communicator {
             }
         }
         members.sort_by_key(|(its_key, rank, ..)| (*its_key, *rank));
-        let child = self.join_members(session, &members, offer.2);
+        let child = self.join_members(session, &members, offer.2, offer.3);
         let made = child.as_ref().map(drop).map_err(Error::clone);
         match agree(session, &[], made) {
             Ok(()) => child,
@@ -206,6 +215,7 @@ impl Communicator {
         session: &Session<'_>,
         members: &[(i32, usize, Cookie, Place)],
         listener: TcpListener,
+        platform: Arc<dyn Member>,
     ) -> Result<Option<Arc<Communicator>>> {
         let size = members.len();
         let rank = members.iter().position(|m| m.1 == self.rank).unwrap_or(0);
@@ -229,31 +239,28 @@ impl Communicator {
             Ok(control) => Ok(control.map(|c| (c, connected))),
         };
         let streams = agree(session, &[], streams)?;
-        let own = Identity::here(self.platform.name());
+        let own = Identity::here(platform.name());
         let choices = (self.route, self.transport_choice);
         match streams {
             Some((control, streams)) => Birth {
                 cookie: members[0].2,
                 rank,
                 size,
-                platform: self.platform,
+                platform,
                 choices,
                 own,
                 control,
             }
             .assemble(streams)
             .map(Some),
-            None if size == 1 => Communicator::alone(self.platform).map(Some),
+            None if size == 1 => Communicator::alone(platform).map(Some),
             None => Ok(None),
         }
     }
 }
 
 fn choices(own: &Identity) -> Result<(RouteChoice, TransportChoice)> {
-    Ok((
-        RouteChoice::parse(&own.route)?,
-        TransportChoice::parse(&own.transport)?,
-    ))
+    Ok((RouteChoice::parse(&own.route)?, parse_transport(&own.transport)?))
 }
 
 /// A communicator about to be made, its connections just opened.
@@ -261,7 +268,7 @@ struct Birth {
     cookie: Cookie,
     rank: usize,
     size: usize,
-    platform: &'static dyn Platform,
+    platform: Arc<dyn Member>,
     choices: (RouteChoice, TransportChoice),
     own: Identity,
     control: Control,
@@ -337,16 +344,18 @@ impl Birth {
         if let Some(meeting) = &meeting {
             net.set_meeting(meeting.clone());
         }
+        net.set_platform(self.platform.clone());
         let processes: BTreeSet<u32> = (0..self.size)
             .filter(|r| topology.host_of[*r] == topology.host_of[self.rank])
             .map(|r| identities[r].pid)
             .collect();
         self.platform.set_local_processes(processes.len());
-        Ok(Arc::new(Communicator {
+        let made = Arc::new(Communicator {
             rank: self.rank,
             size: self.size,
             epoch: epoch(),
             platform: self.platform,
+            reach: OnceLock::new(),
             topology,
             route: self.choices.0,
             transport_choice: self.choices.1,
@@ -361,7 +370,9 @@ impl Birth {
             dependents: Mutex::new(Dependents::default()),
             hierarchy: Mutex::new(None),
             transport: Mutex::new(None),
-        }))
+        });
+        made.acquaint(CREATE)?;
+        Ok(made)
     }
 
     /// Proves who shares memory: the lowest rank of every group of candidates hands the others a segment to meet in.

@@ -7,12 +7,13 @@ use super::session::Session;
 use super::topology::Topology;
 use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::{Backend, Location, MemoryType};
+pub use crate::platform::TransportChoice;
 use crate::platform::meeting::Meeting;
 use crate::platform::process::epoch;
-use crate::platform::{Bootstrap, Platform, Term, Transport, agree};
+use crate::platform::{Bootstrap, Member, Platform, Reach, Term, Transport, agree};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What `clique_info_t` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -47,25 +48,15 @@ impl RouteChoice {
     }
 }
 
-/// `WHOLEMEMORY_TRANSPORT`, agreed over the ranks at creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TransportChoice {
-    Auto,
-    Nccl,
-    Local,
-}
-
-impl TransportChoice {
-    pub(super) fn parse(word: &str) -> Result<TransportChoice> {
-        match word.trim() {
-            "auto" | "" => Ok(TransportChoice::Auto),
-            "nccl" => Ok(TransportChoice::Nccl),
-            "local" => Ok(TransportChoice::Local),
-            other => fail!(
-                InvalidValue,
-                "WHOLEMEMORY_TRANSPORT is {other:?}, it must be auto, nccl or local"
-            ),
-        }
+pub(super) fn parse_transport(word: &str) -> Result<TransportChoice> {
+    match word.trim() {
+        "auto" | "" => Ok(TransportChoice::Auto),
+        "nccl" => Ok(TransportChoice::Nccl),
+        "local" => Ok(TransportChoice::Local),
+        other => fail!(
+            InvalidValue,
+            "WHOLEMEMORY_TRANSPORT is {other:?}, it must be auto, nccl or local"
+        ),
     }
 }
 
@@ -97,7 +88,9 @@ pub struct Communicator {
     pub(super) size: usize,
     /// The process (of a chain of forks) that made it.
     pub(super) epoch: u32,
-    pub(super) platform: &'static dyn Platform,
+    pub(super) platform: Arc<dyn Member>,
+    /// Set before the communicator is handed out.
+    pub(super) reach: OnceLock<Reach>,
     pub(super) topology: Topology,
     pub(super) route: RouteChoice,
     pub(super) transport_choice: TransportChoice,
@@ -161,8 +154,25 @@ impl Communicator {
         }
     }
 
-    pub fn platform(&self) -> &'static dyn Platform {
-        self.platform
+    /// How things are done for this rank: on the device that was its caller's when the communicator was made.
+    pub fn platform(&self) -> &dyn Platform {
+        &*self.platform
+    }
+
+    /// What the ranks found out about each other when the communicator was made; the same on all of them.
+    pub fn reach(&self) -> &Reach {
+        self.reach
+            .get()
+            .expect("found out before the communicator is handed out")
+    }
+
+    /// Collective, once: fills [`Communicator::reach`].
+    pub(super) fn acquaint(&self, operation: &'static str) -> Result<()> {
+        let reach = self
+            .platform
+            .acquaint(&self.enter(operation)?, &self.topology.host_of)?;
+        let _ = self.reach.set(reach);
+        Ok(())
     }
 
     pub fn backend(&self) -> Backend {
@@ -223,6 +233,12 @@ impl Communicator {
                     self.local_size(),
                     self.size
                 );
+                if let (Location::Device, Some(why)) = (location, &self.reach().unreachable) {
+                    fail!(
+                        NotSupported,
+                        "{memory_type} {location} memory needs ranks that can map each other's device memory: {why}"
+                    );
+                }
                 Ok(())
             }
             MemoryType::Hierarchy => {
@@ -333,13 +349,8 @@ impl Communicator {
         if let Some(transport) = locked(&self.transport).clone() {
             return Ok(transport);
         }
-        ensure!(
-            self.transport_choice != TransportChoice::Nccl,
-            NotSupported,
-            "WHOLEMEMORY_TRANSPORT=nccl, but the {} platform of this version has no NCCL transport",
-            self.platform.name()
-        );
-        let transport: Arc<dyn Transport> = Arc::from(self.platform.local_transport(session)?);
+        let made = self.platform.transport(self.transport_choice, session)?;
+        let transport: Arc<dyn Transport> = Arc::from(made);
         *locked(&self.transport) = Some(transport.clone());
         Ok(transport)
     }

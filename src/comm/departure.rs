@@ -5,7 +5,7 @@ use super::communicator::{Communicator, locked};
 use super::rendezvous::drop_all;
 use super::{control, session::Session};
 use crate::error::Result;
-use crate::platform::{Term, agree};
+use crate::platform::{Bootstrap, Term, agree};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -55,7 +55,11 @@ impl Communicator {
                 pair.cross.leave();
             }
         }
-        drop(locked(&self.transport).take());
+        let transport = locked(&self.transport).take();
+        if let Some(transport) = transport {
+            let session = session.filter(|_| self.failure().is_none());
+            outcome = outcome.and(transport.release(session.map(|s| s as &dyn Bootstrap)));
+        }
         outcome
     }
 

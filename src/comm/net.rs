@@ -4,6 +4,7 @@
 use super::link::{Frame, Link, Receiver};
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result};
+use crate::platform::Member;
 use crate::platform::meeting::{Meeting, different_operations};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +27,8 @@ pub struct Net {
     /// Set with the first failure or departure: the quick look of healthy calls.
     troubled: AtomicBool,
     meeting: OnceLock<Arc<Meeting>>,
-    /// Told once when the communicator breaks (a platform may have waits of its own to end).
+    /// Told when the communicator breaks: it may have waits of its own to end.
+    platform: OnceLock<Arc<dyn Member>>,
     sequence: AtomicU64,
     /// "process 1234 on host x" of every rank, once known.
     who: OnceLock<Vec<String>>,
@@ -58,6 +60,7 @@ impl Net {
             bell: Condvar::new(),
             troubled: AtomicBool::new(false),
             meeting: OnceLock::new(),
+            platform: OnceLock::new(),
             sequence: AtomicU64::new(0),
             who: OnceLock::new(),
         })
@@ -79,6 +82,21 @@ impl Net {
     /// The host's meeting place, so that a failure can wake those who wait there.
     pub fn set_meeting(&self, meeting: Arc<Meeting>) {
         let _ = self.meeting.set(meeting);
+    }
+
+    /// What has waits on a device that a failure must end.
+    pub fn set_platform(&self, platform: Arc<dyn Member>) {
+        let _ = self.platform.set(platform);
+        // A peer may have died before this line.
+        if self.state().failure.is_some() {
+            self.abort();
+        }
+    }
+
+    fn abort(&self) {
+        if let Some(platform) = self.platform.get() {
+            platform.abort();
+        }
     }
 
     pub fn set_who(&self, who: Vec<String>) {
@@ -122,6 +140,7 @@ impl Net {
             self.tell_broken(&error);
         }
         self.wake();
+        self.abort();
     }
 
     /// Why collective calls cannot succeed any more, if so.

@@ -1,30 +1,60 @@
 //! Which platform this process runs on, chosen once; and how many devices there are, asked in a child process.
 
-use super::Platform;
 use super::cpu::CpuPlatform;
-use super::cuda::CudaPlatform;
 use super::cuda::driver::{self, Devices, Driver};
 use super::process::BlockedSignals;
+use super::{Member, Platform, cuda};
 use crate::error::{Error, Result, fail};
 use crate::log::say;
 use crate::settings;
+use crate::span::Address;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-static CPU: CpuPlatform = CpuPlatform;
-static CUDA: CudaPlatform = CudaPlatform;
+/// The two platforms there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Cpu,
+    Cuda,
+}
+
+/// The platform on the caller's current device, for calls that belong to no communicator.
+/// # Errors
+/// Those of [`at_init`] and [`bind`].
+pub fn current() -> Result<&'static dyn Platform> {
+    match chosen()? {
+        Which::Cpu => Ok(&CpuPlatform),
+        Which::Cuda => cuda::current(),
+    }
+}
+
+/// The platform bound to the caller's current device, for a rank of a new communicator.
+/// # Errors
+/// Those of [`at_init`]; NOT_SUPPORTED for a device or driver that is too old, CUDA_ERROR with the driver's words.
+pub fn bind() -> Result<Arc<dyn Member>> {
+    match chosen()? {
+        Which::Cpu => Ok(Arc::new(CpuPlatform)),
+        Which::Cuda => cuda::bind(),
+    }
+}
+
+/// Where the runtime's `cudaDeviceProp` of a device lies, for the life of the process; -1 is the caller's current device.
+/// `None` for a device that is not there, on the CPU platform, and in a library built without nvcc. Makes no context.
+pub fn device_properties(ordinal: i32) -> Option<Address> {
+    match chosen() {
+        Ok(Which::Cuda) => cuda::device_properties(ordinal),
+        Ok(Which::Cpu) | Err(_) => None,
+    }
+}
 
 /// The platform of this process; the first call that succeeds chooses it by `WHOLEMEMORY_PLATFORM`.
-/// # Errors
-/// CUDA_ERROR if a driver is there and fails, or if `cuda` is asked for and there is no driver or device;
-/// INVALID_VALUE for a value that is none of `auto`, `cuda`, `cpu`. A failure is not kept: the next call looks again.
-pub fn current() -> Result<&'static dyn Platform> {
-    static CHOSEN: OnceLock<&'static dyn Platform> = OnceLock::new();
+fn chosen() -> Result<Which> {
+    static CHOSEN: OnceLock<Which> = OnceLock::new();
     static CHOOSING: Mutex<()> = Mutex::new(());
     if let Some(platform) = CHOSEN.get() {
         return Ok(*platform);
@@ -43,27 +73,25 @@ pub fn current() -> Result<&'static dyn Platform> {
     Ok(*CHOSEN.get_or_init(|| platform))
 }
 
-/// What `wholememory_init` needs to know: SUCCESS where a platform can be chosen.
+/// What `wholememory_init` needs to know: SUCCESS where a platform can be chosen. Makes no CUDA context.
 /// # Errors
-/// Those of [`current`].
+/// CUDA_ERROR if a driver is there and fails, or if `cuda` is asked for and there is no driver or device;
+/// INVALID_VALUE for a value that is none of `auto`, `cuda`, `cpu`. A failure is not kept: the next call looks again.
 pub fn at_init() -> Result<()> {
-    current().map(|_| ())
+    chosen().map(|_| ())
 }
 
 /// The platform for a value of `WHOLEMEMORY_PLATFORM`, and why it is the CPU if nobody asked for that.
-fn choose(
-    wish: &str,
-    probe: impl FnOnce() -> Result<Devices>,
-) -> Result<(&'static dyn Platform, Option<String>)> {
+fn choose(wish: &str, probe: impl FnOnce() -> Result<Devices>) -> Result<(Which, Option<String>)> {
     match wish.trim().to_ascii_lowercase().as_str() {
-        "cpu" => Ok((&CPU, None)),
+        "cpu" => Ok((Which::Cpu, None)),
         "cuda" => match probe()? {
-            Devices::Count(_) => Ok((&CUDA, None)),
+            Devices::Count(_) => Ok((Which::Cuda, None)),
             Devices::None(reason) => fail!(Cuda, "WHOLEMEMORY_PLATFORM=cuda, but {reason}"),
         },
         "auto" | "" => match probe() {
-            Ok(Devices::Count(_)) => Ok((&CUDA, None)),
-            Ok(Devices::None(reason)) => Ok((&CPU, Some(reason))),
+            Ok(Devices::Count(_)) => Ok((Which::Cuda, None)),
+            Ok(Devices::None(reason)) => Ok((Which::Cpu, Some(reason))),
             Err(error) => Err(Error::new(
                 error.kind,
                 format!("{}; set WHOLEMEMORY_PLATFORM=cpu to do without GPUs", error.what),
@@ -231,7 +259,7 @@ mod tests {
     #[test]
     fn the_wish_decides() {
         let name = |wish: &str, devices: fn() -> Result<Devices>| {
-            choose(wish, devices).map(|(platform, reason)| (platform.name(), reason.is_some()))
+            choose(wish, devices).map(|(which, reason)| (which, reason.is_some()))
         };
         let two = || Ok(Devices::Count(2));
         let broken = || {
@@ -240,10 +268,10 @@ mod tests {
                 "cuInit of the CUDA driver failed: because",
             ))
         };
-        assert_eq!(name("auto", two).expect("a platform"), ("cuda", false));
-        assert_eq!(name(" CUDA ", two).expect("a platform"), ("cuda", false));
-        assert_eq!(name("auto", none).expect("a platform"), ("cpu", true));
-        assert_eq!(name("cpu", broken).expect("a platform"), ("cpu", false));
+        assert_eq!(name("auto", two).expect("a platform"), (Which::Cuda, false));
+        assert_eq!(name(" CUDA ", two).expect("a platform"), (Which::Cuda, false));
+        assert_eq!(name("auto", none).expect("a platform"), (Which::Cpu, true));
+        assert_eq!(name("cpu", broken).expect("a platform"), (Which::Cpu, false));
         for (wish, devices, kind, word) in [
             ("cuda", none as fn() -> Result<Devices>, Kind::Cuda, "nobody home"),
             ("auto", broken, Kind::Cuda, "because"),

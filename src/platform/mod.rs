@@ -6,13 +6,16 @@ mod choice;
 pub mod cpu;
 pub mod cuda;
 pub mod meeting;
+pub mod pages;
 pub mod process;
+pub mod staging;
 
-use crate::error::Result;
+use crate::error::{Result, ensure};
 use crate::kinds::{DType, Location};
 use crate::span::Address;
 pub use bootstrap::{Bootstrap, Term, agree, agree_or};
-pub use choice::{at_init, current, fork_device_count};
+pub use choice::{at_init, bind, current, device_properties, fork_device_count};
+use std::sync::Arc;
 
 /// A CUDA stream as the caller gave it (0 is the default stream). The CPU platform ignores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -25,7 +28,7 @@ pub struct Launch {
     pub sms: Option<u32>,
 }
 
-/// One way of doing things: GPUs through CUDA, or this host's processes through shared memory.
+/// One way of doing things: a GPU through CUDA, or this host's memory and cores.
 pub trait Platform: Send + Sync {
     /// `"cpu"` or `"cuda"`; ranks of one communicator must agree on it.
     fn name(&self) -> &'static str;
@@ -52,6 +55,70 @@ pub trait Platform: Send + Sync {
 
     /// Waits until the work of the stream is done.
     fn synchronize(&self, stream: Stream) -> Result<()>;
+
+    /// # Errors
+    /// INVALID_INPUT if the stream belongs to another device than this platform works on.
+    fn check_stream(&self, _stream: Stream) -> Result<()> {
+        Ok(())
+    }
+
+    /// True while the stream records a graph instead of working: nothing that waits, loads or allocates may be done then.
+    /// # Errors
+    /// CUDA_ERROR where the driver refuses the question (the default stream while another stream records).
+    fn is_capturing(&self, _stream: Stream) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+/// `WHOLEMEMORY_TRANSPORT`, the same on all ranks of a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransportChoice {
+    Auto,
+    Nccl,
+    Local,
+}
+
+/// What the ranks of a communicator found out about each other; the same on every rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Why not every rank can map the DEVICE memory of every other, naming the ranks; `None` where all can.
+    pub unreachable: Option<String>,
+    /// Some ranks work on one device: they must not wait for each other on it, and NCCL refuses them.
+    pub shares_device: bool,
+}
+
+/// A platform as one rank of one communicator uses it, bound to the rank's device for the communicator's life.
+pub trait Member: Platform {
+    /// Names the device; equal for two ranks exactly if they share it.
+    fn identity(&self) -> String;
+
+    /// The same device for another communicator of this rank.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn rebind(&self) -> Result<Arc<dyn Member>>;
+
+    /// Collective over `boot`, once, when the communicator is made: finds out who reaches whose memory. What one rank finds
+    /// missing is missing for all. `host_of` numbers the host of every rank; ranks of one host share its memory.
+    /// # Errors
+    /// COMMUNICATION_ERROR, SYSTEM_ERROR (no descriptors left); the same on all ranks. A lacking ability is no error.
+    fn acquaint(&self, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach>;
+
+    /// Makes the transport of the exchanging routes. Collective over `boot`: all ranks get one, or all the same error.
+    /// # Errors
+    /// NOT_SUPPORTED where the choice cannot be had, OUT_OF_MEMORY, CUDA_ERROR, COMMUNICATION_ERROR.
+    fn transport(&self, choice: TransportChoice, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
+        ensure!(
+            choice != TransportChoice::Nccl,
+            NotSupported,
+            "WHOLEMEMORY_TRANSPORT=nccl, but the {} platform has no NCCL transport",
+            self.name()
+        );
+        self.local_transport(boot)
+    }
+
+    /// The communicator broke: ends what waits for other ranks on a device. Called by the control thread, any number of
+    /// times, while the rank may be in any other call; must not block.
+    fn abort(&self) {}
 }
 
 /// What a handle needs from the platform: one partition a rank.
@@ -103,6 +170,10 @@ pub trait Transport: Send + Sync {
         receive_bytes: &[usize],
         stream: Stream,
     ) -> Result<()>;
+
+    /// Gives back what the transport holds; it is not used afterwards. With `boot` all ranks do so together; with `None`
+    /// (a broken communicator, a process that leaves) only the local side goes. A transport that is only dropped does the latter.
+    fn release(&self, boot: Option<&dyn Bootstrap>) -> Result<()>;
 }
 
 /// Where the rows of a table are.

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use std::cell::UnsafeCell;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread::JoinHandle;
 
@@ -48,7 +48,8 @@ extern "C" fn after_fork_in_child() {
     }
 }
 
-fn watch_forks() {
+/// Makes [`epoch`] count the forks of this process from now on.
+pub fn watch_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the handlers live as long as the library, which is never unloaded (-z nodelete).
@@ -101,6 +102,27 @@ impl Drop for Descriptor {
         }
         drop(fd);
     }
+}
+
+static EXITING: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn at_exit() {
+    EXITING.store(true, Ordering::Release);
+}
+
+/// Makes [`exit_has_begun`] tell the exit of this process. To be called after a foreign library has set itself up: handlers
+/// run in the opposite order, so the mark is made before that library takes itself down.
+pub fn watch_exit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler only stores to a static, and the library is never unloaded (-z nodelete).
+        unsafe { libc::atexit(at_exit) };
+    });
+}
+
+/// True once the process runs its exit handlers: foreign libraries may be half gone, what they gave is left to the system.
+pub fn exit_has_begun() -> bool {
+    EXITING.load(Ordering::Acquire)
 }
 
 /// All signals blocked on this thread, and on threads and processes it starts; the former mask comes back on drop.

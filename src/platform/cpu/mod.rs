@@ -12,11 +12,15 @@ mod rows_tests;
 pub mod segments;
 mod split;
 mod stores;
-mod transport;
 
-use super::{Bootstrap, Indices, Kernels, Launch, Platform, Rows, Segments, Stream, Table, Transport};
+use super::staging::{Mover, StagedTransport};
+use super::{
+    Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Stream, Table, Transport,
+};
 use crate::error::Result;
+use crate::kinds::Location;
 use crate::span::Address;
+use std::sync::Arc;
 
 /// This host's memory and cores. Streams are ignored: work is done on return.
 pub struct CpuPlatform;
@@ -35,8 +39,12 @@ impl Platform for CpuPlatform {
     }
 
     fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
-        Ok(Box::new(transport::LocalTransport::create(
+        let part_bytes = (STAGING_BYTES / boot.size()).clamp(LEAST_PART_BYTES, MOST_PART_BYTES);
+        Ok(Box::new(StagedTransport::create(
+            Copies,
             self.segments(),
+            Location::Host,
+            part_bytes,
             boot,
         )?))
     }
@@ -57,6 +65,47 @@ impl Platform for CpuPlatform {
 
     fn synchronize(&self, _stream: Stream) -> Result<()> {
         Ok(())
+    }
+}
+
+/// What the staging parts of all ranks together may take.
+const STAGING_BYTES: usize = 64 << 20;
+const MOST_PART_BYTES: usize = 4 << 20;
+const LEAST_PART_BYTES: usize = 64 << 10;
+
+/// Copies that are done on return.
+pub(super) struct Copies;
+
+impl Mover for Copies {
+    fn copy(&self, to: Address, from: Address, bytes: usize, _stream: Stream) -> Result<()> {
+        // SAFETY: what `Mover` promises of its addresses.
+        unsafe { std::ptr::copy_nonoverlapping(from.0 as *const u8, to.0 as *mut u8, bytes) };
+        Ok(())
+    }
+
+    fn settle(&self, _stream: Stream) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(&self, _stream: Stream) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Member for CpuPlatform {
+    fn identity(&self) -> String {
+        self.name().into()
+    }
+
+    fn rebind(&self) -> Result<Arc<dyn Member>> {
+        Ok(Arc::new(CpuPlatform))
+    }
+
+    fn acquaint(&self, boot: &dyn Bootstrap, _host_of: &[usize]) -> Result<Reach> {
+        Ok(Reach {
+            unreachable: None,
+            shares_device: boot.size() > 1,
+        })
     }
 }
 

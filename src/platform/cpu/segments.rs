@@ -2,10 +2,12 @@
 //! pages of a segment are reserved when it is made, so that later use can meet neither SIGBUS nor the OOM killer.
 
 mod budget;
+mod numa;
 #[cfg(test)]
 pub(crate) mod threaded;
 
-use crate::error::{Error, Kind, Result, ensure};
+use crate::error::{Error, Kind, Result, ensure, fail};
+use crate::platform::pages::PagePlan;
 use crate::platform::{Bootstrap, Segment, SegmentRequest, Segments, agree};
 use crate::span::Address;
 use budget::Budget;
@@ -30,117 +32,123 @@ impl Segments for MemfdSegments {
     }
 
     fn create(&self, request: &SegmentRequest<'_>, boot: &dyn Bootstrap) -> Result<Box<dyn Segment>> {
-        let plan = FilePlan::new(request, self.granularity_bytes())?;
-        if plan.file_bytes == 0 {
-            return Ok(Box::new(plan.into_segment(None)));
-        }
-        let budgets = boot
-            .all_gather(&Budget::read().encode())?
-            .iter()
-            .map(|bytes| Budget::decode(bytes))
-            .collect::<Result<Vec<_>>>()?;
-        budget::verdict(&budgets, &plan.parts_bytes(), plan.file_bytes as u64)?;
-
-        let made = (boot.rank() == 0).then(|| make_file(plan.file_bytes as u64));
-        let offered = made.as_ref().and_then(|m| m.as_ref().ok()).map(AsFd::as_fd);
-        let received = boot.exchange_descriptors(offered);
-        let mine = match made {
-            Some(Err(error)) => Err(error),
-            _ => received.and_then(|all| map_and_reserve(&plan, all, boot.rank())),
-        };
-        let mapping = agree(boot, &[], mine)?;
-        Ok(Box::new(plan.into_segment(Some(mapping))))
+        Ok(Box::new(create_shared(request, None, boot)?))
     }
 }
 
-/// Where the partitions lie inside the file. Pure.
-#[derive(Debug, PartialEq, Eq)]
-struct FilePlan {
-    contiguous: bool,
-    page_bytes: usize,
-    file_bytes: usize,
-    /// Per rank: offset and size of its partition in the file.
-    places: Vec<(usize, usize)>,
+/// One file over all ranks of a host, mapped whole by each. The pages that this rank provides come from `numa_node`, if
+/// given and while it has any. Collective over `boot`.
+/// # Errors
+/// OUT_OF_MEMORY, SYSTEM_ERROR, COMMUNICATION_ERROR; the same on all ranks.
+pub fn create_shared(
+    request: &SegmentRequest<'_>,
+    numa_node: Option<u32>,
+    boot: &dyn Bootstrap,
+) -> Result<MemfdSegment> {
+    let plan = PagePlan::new(request, rustix::param::page_size())?;
+    if plan.total_bytes == 0 {
+        return Ok(MemfdSegment::new(&plan, None));
+    }
+    let budgets = all_budgets(boot)?;
+    budget::verdict(&budgets, &plan.parts_bytes(), plan.total_bytes as u64)?;
+
+    let made = (boot.rank() == 0).then(|| make_file(plan.total_bytes as u64));
+    let offered = made.as_ref().and_then(|m| m.as_ref().ok()).map(AsFd::as_fd);
+    let received = boot.exchange_descriptors(offered);
+    let mine = match made {
+        Some(Err(error)) => Err(error),
+        _ => received.and_then(|all| match all.into_iter().next().flatten() {
+            Some(file) => map_and_reserve(&plan, &file, boot.rank(), numa_node),
+            None => fail!(System, "no descriptor of the shared memory arrived from rank 0"),
+        }),
+    };
+    let mapping = agree(boot, &[], mine)?;
+    Ok(MemfdSegment::new(&plan, Some(mapping)))
 }
 
-impl FilePlan {
-    fn new(request: &SegmentRequest<'_>, page_bytes: usize) -> Result<FilePlan> {
-        let starts = request.starts_bytes;
-        let total_bytes = starts.last().copied().unwrap_or(0);
-        let too_large = || {
-            Error::new(
-                Kind::OutOfMemory,
-                format!("{total_bytes} bytes are more than one address space can hold"),
-            )
-        };
-        let whole_pages = |bytes: usize| bytes.checked_next_multiple_of(page_bytes).ok_or_else(too_large);
-        let mut places = Vec::with_capacity(starts.len());
-        let mut next: usize = 0;
-        for pair in starts.windows(2) {
-            let size = pair[1] - pair[0];
-            let offset = if request.contiguous { pair[0] } else { next };
-            places.push((offset, size));
-            next = next.checked_add(whole_pages(size)?).ok_or_else(too_large)?;
+/// A file a rank, mapped by it alone, for ranges of their own over several hosts. `host_of` numbers the host of every rank.
+/// Collective over `boot`.
+/// # Errors
+/// Those of [`create_shared`].
+pub fn create_alone(
+    request: &SegmentRequest<'_>,
+    numa_node: Option<u32>,
+    host_of: &[usize],
+    boot: &dyn Bootstrap,
+) -> Result<MemfdSegment> {
+    let rank = boot.rank();
+    let starts = request.starts_bytes;
+    let own_bytes = starts[rank + 1] - starts[rank];
+    let budgets = all_budgets(boot)?;
+    let (here, parts): (Vec<Budget>, Vec<u64>) = budgets
+        .into_iter()
+        .enumerate()
+        .filter(|(peer, _)| host_of[*peer] == host_of[rank])
+        .map(|(peer, budget)| (budget, (starts[peer + 1] - starts[peer]) as u64))
+        .unzip();
+    let own_range = [0, own_bytes];
+    let own = SegmentRequest {
+        starts_bytes: &own_range,
+        contiguous: false,
+        ..*request
+    };
+    let make = || -> Result<(PagePlan, Option<Mapping>)> {
+        let plan = PagePlan::new(&own, rustix::param::page_size())?;
+        budget::verdict(&here, &parts, own_bytes as u64)?;
+        if own_bytes == 0 {
+            return Ok((plan, None));
         }
-        let file_bytes = if request.contiguous {
-            whole_pages(total_bytes.max(1))?
-        } else {
-            next
-        };
-        ensure!(file_bytes <= isize::MAX as usize, OutOfMemory, "{}", too_large());
-        Ok(FilePlan {
-            contiguous: request.contiguous,
-            page_bytes,
-            file_bytes,
-            places,
-        })
+        let file = make_file(plan.total_bytes as u64)?;
+        let mapping = map_and_reserve(&plan, &file, 0, numa_node)?;
+        Ok((plan, Some(mapping)))
+    };
+    let (plan, mapping) = agree(boot, &[], make())?;
+    let mut segment = MemfdSegment::new(&plan, mapping);
+    let mut addresses = vec![Address::NULL; boot.size()];
+    addresses[rank] = segment.addresses[0];
+    segment.addresses = addresses.into();
+    Ok(segment)
+}
+
+fn all_budgets(boot: &dyn Bootstrap) -> Result<Vec<Budget>> {
+    boot.all_gather(&Budget::read().encode())?
+        .iter()
+        .map(|bytes| Budget::decode(bytes))
+        .collect()
+}
+
+/// A mapped segment; the descriptor is closed, the mapping alone keeps the memory.
+pub struct MemfdSegment {
+    addresses: Box<[Address]>,
+    flat: Option<Address>,
+    mapping: Option<Mapping>,
+}
+
+impl MemfdSegment {
+    /// Everything this rank maps, as base and size; `None` if that is nothing.
+    pub fn range(&self) -> Option<(Address, usize)> {
+        self.mapping.as_ref().map(|m| (m.base(), m.bytes))
     }
 
-    /// The pages that `rank` reserves, as (offset, size). The page of an empty whole is rank 0's.
-    fn reserved(&self, rank: usize) -> (u64, u64) {
-        let (offset, size) = self.places[rank];
-        if self.contiguous && rank == 0 {
-            return (0, size.max(1).next_multiple_of(self.page_bytes) as u64);
-        }
-        if size == 0 {
-            return (offset as u64, 0);
-        }
-        // A page that two partitions share is reserved by the first of them that has bytes in it.
-        let start = offset.next_multiple_of(self.page_bytes);
-        let end = (offset + size).next_multiple_of(self.page_bytes);
-        (start as u64, (end - start) as u64)
-    }
-
-    fn parts_bytes(&self) -> Vec<u64> {
-        (0..self.places.len()).map(|rank| self.reserved(rank).1).collect()
-    }
-
-    fn into_segment(self, mapping: Option<Mapping>) -> MemfdSegment {
+    fn new(plan: &PagePlan, mapping: Option<Mapping>) -> MemfdSegment {
         let base = mapping.as_ref().map_or(Address::NULL, Mapping::base);
-        let addresses = self
-            .places
-            .iter()
-            .map(|(offset, size)| {
-                if self.contiguous || *size > 0 {
-                    base.offset_bytes(*offset)
-                } else {
-                    Address::NULL
-                }
-            })
-            .collect();
         MemfdSegment {
-            addresses,
-            flat: self.contiguous.then_some(base),
+            addresses: plan.addresses(base),
+            flat: plan.flat(base),
             mapping,
         }
     }
 }
 
-/// A mapped segment; the descriptor is closed, the mapping alone keeps the memory.
-struct MemfdSegment {
-    addresses: Box<[Address]>,
-    flat: Option<Address>,
-    mapping: Option<Mapping>,
+impl MemfdSegment {
+    /// # Errors
+    /// SYSTEM_ERROR; the mapping is gone from this object either way.
+    pub fn unmap(mut self) -> Result<()> {
+        match self.mapping.take() {
+            Some(mapping) => mapping.unmap(),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Segment for MemfdSegment {
@@ -152,11 +160,8 @@ impl Segment for MemfdSegment {
         self.flat
     }
 
-    fn release(mut self: Box<Self>, _boot: Option<&dyn Bootstrap>) -> Result<()> {
-        match self.mapping.take() {
-            Some(mapping) => mapping.unmap(),
-            None => Ok(()),
-        }
+    fn release(self: Box<Self>, _boot: Option<&dyn Bootstrap>) -> Result<()> {
+        self.unmap()
     }
 }
 
@@ -184,17 +189,11 @@ fn make_file(bytes: u64) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// Maps the file of rank 0 and reserves the own partition. The descriptors are closed on return.
-fn map_and_reserve(plan: &FilePlan, received: Vec<Option<OwnedFd>>, rank: usize) -> Result<Mapping> {
-    let Some(Some(file)) = received.into_iter().next() else {
-        return Err(Error::new(
-            Kind::System,
-            "no descriptor of the shared memory arrived from rank 0",
-        ));
-    };
-    let bytes = plan.file_bytes as u64;
-    let there = rustix::fs::fstat(&file).map_err(|e| refused("fstat", bytes, e))?;
-    let seals = rustix::fs::fcntl_get_seals(&file).map_err(|e| refused("F_GET_SEALS", bytes, e))?;
+/// Maps the file and reserves the pages that `rank` provides.
+fn map_and_reserve(plan: &PagePlan, file: &OwnedFd, rank: usize, numa_node: Option<u32>) -> Result<Mapping> {
+    let bytes = plan.total_bytes as u64;
+    let there = rustix::fs::fstat(file).map_err(|e| refused("fstat", bytes, e))?;
+    let seals = rustix::fs::fcntl_get_seals(file).map_err(|e| refused("F_GET_SEALS", bytes, e))?;
     ensure!(
         there.st_size as u64 == bytes && seals.contains(SealFlags::SHRINK),
         System,
@@ -202,11 +201,15 @@ fn map_and_reserve(plan: &FilePlan, received: Vec<Option<OwnedFd>>, rank: usize)
         there.st_size,
         seals.bits()
     );
-    let mapping = Mapping::new(file.as_fd(), plan.file_bytes)?;
-    let (mut offset, mut rest) = plan.reserved(rank);
+    let mapping = Mapping::new(file.as_fd(), plan.total_bytes)?;
+    let (offset, rest) = plan.provided(rank);
+    if let Some(node) = numa_node {
+        numa::prefer(mapping.base().offset_bytes(offset), rest, node);
+    }
+    let (mut offset, mut rest) = (offset as u64, rest as u64);
     while rest > 0 {
         let step = rest.min(RESERVE_STEP_BYTES);
-        rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), offset, step))
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, step))
             .map_err(|e| {
                 refused("fallocate", step, e).within(format!("reserving shared memory at byte {offset}"))
             })?;

@@ -26,24 +26,31 @@ pub enum Devices {
     None(String),
 }
 
+type Text = unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int;
+
+/// What the driver's two functions say about a code: its name and a sentence.
+pub(super) fn words(code: c_int, name: Option<Text>, sentence: Option<Text>) -> String {
+    let ask = |function: Option<Text>| {
+        let mut text: *const c_char = std::ptr::null();
+        // SAFETY: the driver stores a pointer to a constant string, or NULL for an unknown code.
+        let answer = unsafe { function?(code, &mut text) };
+        if answer != CUDA_SUCCESS || text.is_null() {
+            return None;
+        }
+        // SAFETY: a non-NULL text of a successful call is a NUL-terminated constant.
+        Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    };
+    let name = ask(name).map_or(format!("CUDA error {code}"), |n| format!("{n} ({code})"));
+    match ask(sentence) {
+        Some(sentence) => format!("{name}: {sentence}"),
+        None => name,
+    }
+}
+
 impl Driver {
     /// The driver's words for a code of its own.
     pub fn words(&self, code: c_int) -> String {
-        let ask = |function: Option<unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int>| {
-            let mut text: *const c_char = std::ptr::null();
-            // SAFETY: the driver stores a pointer to a constant string, or NULL for an unknown code.
-            let code = unsafe { function?(code, &mut text) };
-            if code != CUDA_SUCCESS || text.is_null() {
-                return None;
-            }
-            // SAFETY: a non-NULL text of a successful call is a NUL-terminated constant.
-            Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
-        };
-        let name = ask(self.cuGetErrorName).map_or(format!("CUDA error {code}"), |n| format!("{n} ({code})"));
-        match ask(self.cuGetErrorString) {
-            Some(text) => format!("{name}: {text}"),
-            None => name,
-        }
+        words(code, self.cuGetErrorName, self.cuGetErrorString)
     }
 
     /// Initialises the driver in this process and counts the devices.

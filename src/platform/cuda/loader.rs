@@ -80,6 +80,18 @@ macro_rules! library {
         unsafe { $library.get::<unsafe extern "C" fn($($arg),*) -> $ret>(concat!(stringify!($function), "\0").as_bytes()) }
             .ok().map(|symbol| *symbol)
     };
+    (@find required $find:ident $function:ident ($($arg:ty),*) $ret:ty) => {
+        // SAFETY: the test's function has the declared type.
+        unsafe { std::mem::transmute::<*const (), unsafe extern "C" fn($($arg),*) -> $ret>(
+            $find(stringify!($function)).expect(stringify!($function))
+        ) }
+    };
+    (@find optional $find:ident $function:ident ($($arg:ty),*) $ret:ty) => {
+        // SAFETY: the test's function has the declared type.
+        $find(stringify!($function)).map(|found| unsafe {
+            std::mem::transmute::<*const (), unsafe extern "C" fn($($arg),*) -> $ret>(found)
+        })
+    };
     (
         $(#[$doc:meta])* $vis:vis struct $name:ident from [$($soname:literal),+ $(,)?] {
             $($need:ident $function:ident: fn($($arg_name:ident: $arg:ty),* $(,)?) -> $ret:ty;)+
@@ -89,7 +101,7 @@ macro_rules! library {
         #[allow(non_snake_case)]
         $vis struct $name {
             $(pub $function: $crate::platform::cuda::loader::library!(@type $need ($($arg),*) $ret),)+
-            _library: libloading::Library,
+            _library: Option<libloading::Library>,
         }
 
         impl $name {
@@ -105,8 +117,18 @@ macro_rules! library {
                 let library = $crate::platform::cuda::loader::open_first(names)?;
                 Ok($name {
                     $($function: $crate::platform::cuda::loader::library!(@load $need library names $function ($($arg),*) $ret),)+
-                    _library: library,
+                    _library: Some(library),
                 })
+            }
+
+            /// A table of functions of a test's own, by name.
+            #[cfg(test)]
+            #[allow(dead_code)]
+            pub fn from_functions(find: &dyn Fn(&str) -> Option<*const ()>) -> $name {
+                $name {
+                    $($function: $crate::platform::cuda::loader::library!(@find $need find $function ($($arg),*) $ret),)+
+                    _library: None,
+                }
             }
         }
     };

@@ -1,35 +1,148 @@
-//! The CUDA platform in outline: the driver is probed, the gather kernel is compiled in; memory, transports and the other
-//! kernels are not in this version, and every call says so.
+//! The CUDA platform: one GPU through its driver. The driver is probed without a context; a context is made when a
+//! communicator binds its device, and never before.
 
+mod abort;
+mod collective;
 pub mod driver;
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod fake_nccl;
+mod functions;
+mod gpu;
+mod host;
 pub mod kernels;
 mod loader;
 pub mod nccl;
+mod probe;
+mod properties;
+mod rows;
+mod segments;
+#[cfg(test)]
+mod tests;
+mod transport;
+mod vmm;
 
 pub use loader::Unusable;
+pub use properties::device_properties;
 
-use super::{
-    Bootstrap, Indices, Kernels, Launch, Platform, Rows, Segment, SegmentRequest, Segments, Stream, Table,
-    Transport,
-};
-use crate::error::{Error, Kind, Result};
+use super::{Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice};
+use crate::error::{Result, ensure, fail};
 use crate::span::Address;
+use abort::AbortWord;
+use collective::Abortable;
+use gpu::Gpu;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// GPUs through the CUDA driver.
-pub struct CudaPlatform;
+/// A GPU as one rank of one communicator uses it.
+pub struct CudaPlatform {
+    gpu: Arc<Gpu>,
+    /// Set by the ranks' acquaintance; a platform without a communicator has none.
+    world: OnceLock<World>,
+    /// Transports that must be aborted when the communicator breaks.
+    abortables: Mutex<Vec<Abortable>>,
+}
 
-fn not_yet<T>(what: &str) -> Result<T> {
-    let built = if cfg!(wholememory_kernels) {
-        ""
-    } else {
-        " (and this library was built without nvcc)"
+/// What the ranks of the communicator know of each other.
+struct World {
+    reach: Reach,
+    host_of: Vec<usize>,
+    /// For waits on the GPU; `None` where ranks never wait there.
+    abort_word: Option<AbortWord>,
+}
+
+/// The platform bound to the caller's current device, for a rank of a new communicator.
+/// # Errors
+/// NOT_SUPPORTED for a GPU or driver that is too old, and for a library built without kernels; CUDA_ERROR.
+pub fn bind() -> Result<Arc<dyn Member>> {
+    check_built()?;
+    let functions = gpu::functions()?;
+    let device = gpu::current_device(functions)?;
+    Ok(Arc::new(CudaPlatform::new(Arc::new(Gpu::bind(
+        functions, device,
+    )?))))
+}
+
+/// Devices that calls without a communicator can be bound to; CUDA shows a process fewer.
+const MOST_DEVICES: usize = 128;
+
+/// The platform on the caller's current device, for calls that belong to no communicator. The device stays bound.
+/// # Errors
+/// Those of [`bind`].
+pub fn current() -> Result<&'static dyn Platform> {
+    static BOUND: [OnceLock<CudaPlatform>; MOST_DEVICES] = [const { OnceLock::new() }; MOST_DEVICES];
+    check_built()?;
+    let functions = gpu::functions()?;
+    let device = gpu::current_device(functions)?;
+    let place = usize::try_from(device).ok().and_then(|device| BOUND.get(device));
+    let Some(place) = place else {
+        fail!(
+            NotSupported,
+            "device {device} is beyond the {MOST_DEVICES} that the library counts on"
+        );
     };
-    Err(Error::new(
-        Kind::NotImplemented,
-        format!(
-            "{what} on GPUs is not in this version{built}; set WHOLEMEMORY_PLATFORM=cpu to keep the data in this host's memory"
-        ),
-    ))
+    if place.get().is_none() {
+        let made = CudaPlatform::new(Arc::new(Gpu::bind(functions, device)?));
+        // Of two threads that come first at once, one wins.
+        let _ = place.set(made);
+    }
+    Ok(place.get().expect("set above"))
+}
+
+fn check_built() -> Result<()> {
+    ensure!(
+        cfg!(any(wholememory_kernels, test)),
+        NotSupported,
+        "this library was built without nvcc and has no kernels for GPUs; build it with nvcc, or set WHOLEMEMORY_PLATFORM=cpu"
+    );
+    Ok(())
+}
+
+impl CudaPlatform {
+    fn new(gpu: Arc<Gpu>) -> CudaPlatform {
+        CudaPlatform {
+            gpu,
+            world: OnceLock::new(),
+            abortables: Mutex::default(),
+        }
+    }
+
+    /// True if this rank maps the device memory of all ranks of its communicator.
+    fn maps_others(&self) -> bool {
+        self.world
+            .get()
+            .is_some_and(|world| world.reach.unreachable.is_none())
+    }
+
+    fn shares_device(&self) -> bool {
+        self.world.get().is_some_and(|world| world.reach.shares_device)
+    }
+
+    /// The host of every rank.
+    fn hosts(&self) -> Option<&[usize]> {
+        self.world.get().map(|world| world.host_of.as_slice())
+    }
+
+    fn is_single_host(&self) -> bool {
+        self.hosts()
+            .is_none_or(|hosts| hosts.iter().all(|host| *host == hosts[0]))
+    }
+
+    /// The word that kernels poll while they wait for other ranks (not 0: give up); `None` where no rank waits on a GPU.
+    pub fn abort_word(&self) -> Option<Address> {
+        self.world.get()?.abort_word.as_ref().map(AbortWord::address)
+    }
+
+    /// Multiprocessors of the GPU.
+    pub fn multiprocessors(&self) -> u32 {
+        self.gpu.facts.multiprocessors
+    }
+
+    fn watch_over(&self, transport: Abortable) {
+        let mut abortables = self.abortables.lock().unwrap_or_else(PoisonError::into_inner);
+        abortables.retain(|old| !old.is_gone());
+        abortables.push(transport);
+    }
 }
 
 impl Platform for CudaPlatform {
@@ -45,56 +158,67 @@ impl Platform for CudaPlatform {
         self
     }
 
-    fn local_transport(&self, _: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
-        not_yet("moving bytes between ranks")
+    fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
+        self.make_local_transport(boot)
     }
 
     fn can_reach(&self, address: Address) -> bool {
-        !address.is_null()
+        self.gpu.can_reach(address)
     }
 
-    fn copy(&self, _: Address, _: Address, _: usize, _: Stream) -> Result<()> {
-        not_yet("copying")
+    fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()> {
+        self.gpu.copy(to, from, bytes, stream)
     }
 
-    fn synchronize(&self, _: Stream) -> Result<()> {
-        not_yet("waiting for a stream")
-    }
-}
-
-impl Segments for CudaPlatform {
-    fn granularity_bytes(&self) -> usize {
-        2 << 20
+    fn synchronize(&self, stream: Stream) -> Result<()> {
+        self.gpu.synchronize_stream(stream)
     }
 
-    fn create(&self, _: &SegmentRequest<'_>, _: &dyn Bootstrap) -> Result<Box<dyn Segment>> {
-        not_yet("allocating memory")
+    fn check_stream(&self, stream: Stream) -> Result<()> {
+        self.gpu.check_stream(stream)
+    }
+
+    fn is_capturing(&self, stream: Stream) -> Result<bool> {
+        self.gpu.is_capturing(stream)
     }
 }
 
-impl Kernels for CudaPlatform {
-    fn gather(&self, table: &Table<'_>, indices: &Indices, output: &Rows, launch: Launch) -> Result<()> {
-        kernels::gather(table, indices, output, launch)
+impl Member for CudaPlatform {
+    fn identity(&self) -> String {
+        self.gpu.facts.identity.clone()
     }
 
-    fn scatter(&self, _: &Rows, _: &Indices, _: &Table<'_>, _: Launch) -> Result<()> {
-        not_yet("scatter")
+    fn rebind(&self) -> Result<Arc<dyn Member>> {
+        let gpu = Gpu::bind(self.gpu.functions, self.gpu.device)?;
+        Ok(Arc::new(CudaPlatform::new(Arc::new(gpu))))
     }
 
-    fn bucket(
-        &self,
-        _: &Indices,
-        _: &[u64],
-        _: &[u32],
-        _: usize,
-        _: Address,
-        _: Address,
-        _: Launch,
-    ) -> Result<Vec<u64>> {
-        not_yet("sorting ids by owner")
+    fn acquaint(&self, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
+        let reach = probe::acquaint(&self.gpu, boot, host_of)?;
+        let waits_on_gpu = boot.size() > 1 && reach.unreachable.is_none() && !reach.shares_device;
+        let abort_word = waits_on_gpu.then(|| AbortWord::new(&self.gpu)).transpose();
+        let world = World {
+            reach: reach.clone(),
+            host_of: host_of.to_vec(),
+            abort_word: super::agree(boot, &[], abort_word)?,
+        };
+        ensure!(
+            self.world.set(world).is_ok(),
+            Logic,
+            "the ranks of a communicator get acquainted once"
+        );
+        Ok(reach)
     }
 
-    fn unique(&self, _: &Indices, _: Address, _: Address, _: Launch) -> Result<u64> {
-        not_yet("removing doubles")
+    fn transport(&self, choice: TransportChoice, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
+        self.make_transport(choice, boot)
+    }
+
+    fn abort(&self) {
+        if let Some(word) = self.world.get().and_then(|world| world.abort_word.as_ref()) {
+            word.set();
+        }
+        let mut abortables = self.abortables.lock().unwrap_or_else(PoisonError::into_inner);
+        abortables.retain(Abortable::abort);
     }
 }

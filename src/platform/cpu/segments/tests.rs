@@ -168,10 +168,47 @@ fn memory_files_keep_their_size() {
         starts_bytes: &[0, PAGE],
         contiguous: true,
     };
-    let plan = FilePlan::new(&request, PAGE).unwrap();
-    let error = map_and_reserve(&plan, vec![Some(foreign)], 0).err().unwrap();
+    let plan = PagePlan::new(&request, PAGE).unwrap();
+    let error = map_and_reserve(&plan, &foreign, 0, None).err().unwrap();
     assert_eq!(error.kind, Kind::System);
     assert!(error.what.contains("no sealed memory"), "{error}");
+}
+
+#[test]
+fn a_file_a_rank_for_ranks_of_several_hosts() {
+    let starts = [0, 5000, 5000, 12001];
+    ranks(3, |boot| {
+        let request = SegmentRequest {
+            location: Location::Host,
+            starts_bytes: &starts,
+            contiguous: false,
+        };
+        let rank = boot.rank();
+        // A node that is not there is a wish that is not met.
+        let segment = create_alone(&request, Some(1000), &[0, 0, 1], &boot).unwrap();
+        for peer in 0..3 {
+            let here = peer == rank && rank != 1;
+            assert_eq!(!segment.address_of_rank(peer).is_null(), here);
+        }
+        assert_eq!(segment.flat(), None);
+        if rank != 1 {
+            let size = starts[rank + 1] - starts[rank];
+            assert_eq!(peek(segment.address_of_rank(rank), size), vec![0; size]);
+            poke(segment.address_of_rank(rank), &vec![7; size]);
+        }
+    });
+    let available = Budget::read().available_bytes.unwrap() as usize;
+    let starts = [0, available / 2, available / 4 * 5];
+    let request = SegmentRequest {
+        location: Location::Host,
+        starts_bytes: &starts,
+        contiguous: false,
+    };
+    for error in ranks(2, |boot| {
+        create_alone(&request, None, &[0, 0], &boot).err().unwrap()
+    }) {
+        assert_eq!(error.kind, Kind::OutOfMemory);
+    }
 }
 
 proptest! {
@@ -185,8 +222,8 @@ proptest! {
             starts.push(starts.last().unwrap() + size);
         }
         let request = SegmentRequest { location: Location::Device, starts_bytes: &starts, contiguous };
-        let plan = FilePlan::new(&request, PAGE).unwrap();
-        prop_assert!(plan.file_bytes.is_multiple_of(PAGE));
+        let plan = PagePlan::new(&request, PAGE).unwrap();
+        prop_assert!(plan.total_bytes.is_multiple_of(PAGE));
         let mut end = 0;
         for (rank, (offset, size)) in plan.places.iter().enumerate() {
             prop_assert!(*offset >= end);
@@ -198,16 +235,15 @@ proptest! {
             }
             end = offset + size;
         }
-        prop_assert!(end <= plan.file_bytes);
-        let mut pages = vec![0; plan.file_bytes / PAGE];
+        prop_assert!(end <= plan.total_bytes);
+        let mut pages = vec![0; plan.total_bytes / PAGE];
         for rank in 0..sizes.len() {
-            let (offset, bytes) = plan.reserved(rank);
-            prop_assert!((bytes as usize).is_multiple_of(PAGE));
-            for page in 0..bytes as usize / PAGE {
-                pages[offset as usize / PAGE + page] += 1;
+            let (offset, bytes) = plan.provided(rank);
+            prop_assert!(bytes.is_multiple_of(PAGE));
+            for page in 0..bytes / PAGE {
+                pages[offset / PAGE + page] += 1;
             }
         }
-        let most = if contiguous && sizes[0] == 0 { 2 } else { 1 };
-        prop_assert!(pages.iter().all(|n| (1..=most).contains(n)), "{:?}", pages);
+        prop_assert!(pages.iter().all(|n| *n == 1), "{:?}", pages);
     }
 }

@@ -1,0 +1,86 @@
+//! The driver's functions that work on a device, and their errors. Loaded when a device is bound, after the probe.
+
+use super::driver::words;
+use super::loader::library;
+use crate::error::{Error, Kind, Result};
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUmemAccessDesc,
+    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemGenericAllocationHandle, CUpointer_attribute, CUstream, CUuuid,
+};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+
+library! {
+    /// What a bound device calls. Codes and states come back as plain integers: a driver may know values that no header here has.
+    pub struct Functions from ["libcuda.so.1"] {
+        required cuInit: fn(flags: c_uint) -> c_int;
+        required cuDriverGetVersion: fn(version: *mut c_int) -> c_int;
+        required cuDeviceGet: fn(device: *mut CUdevice, ordinal: c_int) -> c_int;
+        required cuDeviceGetCount: fn(count: *mut c_int) -> c_int;
+        required cuDeviceCanAccessPeer: fn(can: *mut c_int, device: CUdevice, peer: CUdevice) -> c_int;
+        required cuDeviceGetName: fn(name: *mut c_char, bytes: c_int, device: CUdevice) -> c_int;
+        required cuDeviceGetUuid_v2: fn(uuid: *mut CUuuid, device: CUdevice) -> c_int;
+        required cuDeviceGetAttribute: fn(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice) -> c_int;
+        required cuDevicePrimaryCtxRetain: fn(context: *mut CUcontext, device: CUdevice) -> c_int;
+        required cuDevicePrimaryCtxRelease_v2: fn(device: CUdevice) -> c_int;
+        required cuCtxGetCurrent: fn(context: *mut CUcontext) -> c_int;
+        required cuCtxGetDevice: fn(device: *mut CUdevice) -> c_int;
+        required cuCtxPushCurrent_v2: fn(context: CUcontext) -> c_int;
+        required cuCtxPopCurrent_v2: fn(context: *mut CUcontext) -> c_int;
+        required cuCtxSynchronize: fn() -> c_int;
+        required cuStreamSynchronize: fn(stream: CUstream) -> c_int;
+        required cuStreamIsCapturing: fn(stream: CUstream, status: *mut c_int) -> c_int;
+        required cuStreamGetCtx: fn(stream: CUstream, context: *mut CUcontext) -> c_int;
+        optional cuStreamGetDevice: fn(stream: CUstream, device: *mut CUdevice) -> c_int;
+        required cuEventCreate: fn(event: *mut CUevent, flags: c_uint) -> c_int;
+        required cuEventRecord: fn(event: CUevent, stream: CUstream) -> c_int;
+        required cuEventSynchronize: fn(event: CUevent) -> c_int;
+        required cuEventDestroy_v2: fn(event: CUevent) -> c_int;
+        required cuMemcpyAsync: fn(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> c_int;
+        required cuMemcpyHtoD_v2: fn(to: CUdeviceptr, from: *const c_void, bytes: usize) -> c_int;
+        required cuMemcpyDtoH_v2: fn(to: *mut c_void, from: CUdeviceptr, bytes: usize) -> c_int;
+        required cuPointerGetAttributes: fn(count: c_uint, attributes: *mut CUpointer_attribute, values: *mut *mut c_void, pointer: CUdeviceptr) -> c_int;
+        required cuMemGetAllocationGranularity: fn(bytes: *mut usize, properties: *const CUmemAllocationProp, option: CUmemAllocationGranularity_flags) -> c_int;
+        required cuMemAddressReserve: fn(base: *mut CUdeviceptr, bytes: usize, alignment_bytes: usize, hint: CUdeviceptr, flags: c_ulonglong) -> c_int;
+        required cuMemAddressFree: fn(base: CUdeviceptr, bytes: usize) -> c_int;
+        required cuMemCreate: fn(handle: *mut CUmemGenericAllocationHandle, bytes: usize, properties: *const CUmemAllocationProp, flags: c_ulonglong) -> c_int;
+        required cuMemRelease: fn(handle: CUmemGenericAllocationHandle) -> c_int;
+        required cuMemMap: fn(base: CUdeviceptr, bytes: usize, offset_bytes: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) -> c_int;
+        required cuMemUnmap: fn(base: CUdeviceptr, bytes: usize) -> c_int;
+        required cuMemSetAccess: fn(base: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize) -> c_int;
+        required cuMemExportToShareableHandle: fn(shareable: *mut c_void, handle: CUmemGenericAllocationHandle, kind: CUmemAllocationHandleType, flags: c_ulonglong) -> c_int;
+        required cuMemImportFromShareableHandle: fn(handle: *mut CUmemGenericAllocationHandle, shareable: *mut c_void, kind: CUmemAllocationHandleType) -> c_int;
+        required cuMemHostRegister_v2: fn(base: *mut c_void, bytes: usize, flags: c_uint) -> c_int;
+        required cuMemHostUnregister: fn(base: *mut c_void) -> c_int;
+        required cuMemHostGetDevicePointer_v2: fn(device: *mut CUdeviceptr, host: *mut c_void, flags: c_uint) -> c_int;
+        required cuMemHostAlloc: fn(base: *mut *mut c_void, bytes: usize, flags: c_uint) -> c_int;
+        required cuMemFreeHost: fn(base: *mut c_void) -> c_int;
+        optional cuGetErrorString: fn(code: c_int, text: *mut *const c_char) -> c_int;
+        optional cuGetErrorName: fn(code: c_int, text: *mut *const c_char) -> c_int;
+    }
+}
+
+const CUDA_ERROR_OUT_OF_MEMORY: c_int = 2;
+
+impl Functions {
+    /// The outcome of a call by its code: OUT_OF_MEMORY where the driver has no memory, else CUDA_ERROR, in its words.
+    pub fn check(&self, call: &str, code: c_int) -> Result<()> {
+        let kind = match code {
+            0 => return Ok(()),
+            CUDA_ERROR_OUT_OF_MEMORY => Kind::OutOfMemory,
+            _ => Kind::Cuda,
+        };
+        let said = words(code, self.cuGetErrorName, self.cuGetErrorString);
+        Err(Error::new(kind, format!("{call} failed: {said}")))
+    }
+}
+
+/// Calls a function of a table and checks its code. Unsafe as the function is.
+macro_rules! drive {
+    ($functions:expr, $name:ident($($argument:expr),* $(,)?)) => {{
+        let functions = $functions;
+        functions.check(stringify!($name), (functions.$name)($($argument),*))
+    }};
+}
+
+pub(super) use drive;

@@ -1,0 +1,418 @@
+//! One GPU as this process uses it: its primary context, kept for as long as anything needs it, and what is known of it.
+
+use super::functions::{Functions, drive};
+use super::loader::Unusable;
+use crate::error::{Error, Kind, Result, ensure, fail};
+use crate::platform::Stream;
+use crate::platform::process::{epoch, exit_has_begun, watch_exit, watch_forks};
+use crate::span::Address;
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdevice_attribute as Attribute, CUmemAllocationGranularity_flags as Granularity,
+    CUpointer_attribute as PointerAttribute, CUstream, CUuuid,
+};
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+/// The oldest compute capability that the kernels run on.
+const LEAST_CAPABILITY: (i32, i32) = (8, 0);
+
+/// The CUDA major version that the library was built for; a driver of an older one cannot run its kernels.
+const TOOLKIT_MAJOR: i32 = 13;
+
+/// Stream handles that name a default stream of the current context instead of a stream object.
+const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
+
+/// What the driver answers for the type of memory that it does not know.
+const UNKNOWN_MEMORY: u32 = 0;
+
+/// What a GPU is and can.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    pub name: String,
+    /// `GPU-` and the hexadecimal UUID, as nvidia-smi shows it. Of a MIG slice: the slice's own.
+    pub identity: String,
+    pub multiprocessors: u32,
+    pub capability: (i32, i32),
+    /// Size unit of allocations that can be shared.
+    pub page_bytes: usize,
+    /// Kernels read memory that nobody registered.
+    pub reads_pageable: bool,
+    /// The NUMA node nearest to it, where the system has such nodes.
+    pub numa_node: Option<u32>,
+}
+
+/// A GPU with its primary context retained.
+pub struct Gpu {
+    pub functions: &'static Functions,
+    pub facts: Facts,
+    pub device: CUdevice,
+    /// A `CUcontext`; an address that is only ever handed back to the driver.
+    context: usize,
+    epoch: u32,
+}
+
+/// The driver's functions, initialised in this process.
+/// # Errors
+/// CUDA_ERROR with the driver's words.
+pub fn functions() -> Result<&'static Functions> {
+    let unusable = |why: &Unusable| Error::new(Kind::Cuda, format!("the CUDA driver cannot be used: {why}"));
+    let functions = Functions::get().map_err(unusable)?;
+    // SAFETY: cuInit may be called any number of times, from any thread.
+    unsafe { drive!(functions, cuInit(0)) }?;
+    watch_exit();
+    Ok(functions)
+}
+
+/// The device that the runtime's notion of "current" means for this thread: the current context's, else device 0.
+/// # Errors
+/// CUDA_ERROR.
+pub fn current_device(functions: &Functions) -> Result<CUdevice> {
+    let mut context: CUcontext = std::ptr::null_mut();
+    let mut device: CUdevice = 0;
+    // SAFETY: both outputs outlive the calls.
+    unsafe {
+        drive!(functions, cuCtxGetCurrent(&mut context))?;
+        match context.is_null() {
+            true => drive!(functions, cuDeviceGet(&mut device, 0))?,
+            false => drive!(functions, cuCtxGetDevice(&mut device))?,
+        }
+    }
+    Ok(device)
+}
+
+impl Gpu {
+    /// Retains the primary context of `device`. The caller's current context stays what it was.
+    /// # Errors
+    /// NOT_SUPPORTED for a GPU or driver that is too old, with both numbers; CUDA_ERROR.
+    pub fn bind(functions: &'static Functions, device: CUdevice) -> Result<Gpu> {
+        watch_forks();
+        check_driver(functions)?;
+        let facts = facts(functions, device)?;
+        let mut context: CUcontext = std::ptr::null_mut();
+        // SAFETY: the output outlives the call.
+        unsafe { drive!(functions, cuDevicePrimaryCtxRetain(&mut context, device)) }
+            .map_err(|e| e.within(format!("binding {} ({})", facts.name, facts.identity)))?;
+        Ok(Gpu {
+            functions,
+            facts,
+            device,
+            context: context as usize,
+            epoch: epoch(),
+        })
+    }
+
+    /// True in a process forked from the one that bound the GPU.
+    pub fn is_inherited(&self) -> bool {
+        self.epoch != epoch()
+    }
+
+    /// Why the driver must not be called any more for this GPU: it belongs to a parent process, or this one is at its end.
+    pub fn check_alive(&self) -> Result<()> {
+        ensure!(
+            !self.is_inherited(),
+            Communication,
+            "this process was forked from one that uses the GPU; CUDA works in that process only"
+        );
+        ensure!(!exit_has_begun(), Cuda, "this process is at its end");
+        Ok(())
+    }
+
+    /// Makes the GPU's context current on this thread until the guard drops.
+    /// # Errors
+    /// COMMUNICATION_ERROR in a forked child, CUDA_ERROR.
+    pub fn enter(&self) -> Result<Entered<'_>> {
+        self.check_alive()?;
+        let mut current: CUcontext = std::ptr::null_mut();
+        // SAFETY: the output outlives the call; the context is retained for the life of `self`.
+        unsafe {
+            drive!(self.functions, cuCtxGetCurrent(&mut current))?;
+            if current as usize == self.context {
+                return Ok(Entered { pushed: None });
+            }
+            drive!(self.functions, cuCtxPushCurrent_v2(self.context as CUcontext))?;
+        }
+        Ok(Entered {
+            pushed: Some(self.functions),
+        })
+    }
+
+    /// Waits until the GPU has done all work of this process.
+    /// # Errors
+    /// CUDA_ERROR.
+    pub fn synchronize(&self) -> Result<()> {
+        let _entered = self.enter()?;
+        // SAFETY: a context is current.
+        unsafe { drive!(self.functions, cuCtxSynchronize()) }
+    }
+
+    /// Waits until the stream has done its work.
+    /// # Errors
+    /// CUDA_ERROR, also for a fault of work that ran before.
+    pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
+        let _entered = self.enter()?;
+        // SAFETY: the caller vouches for the stream.
+        unsafe { drive!(self.functions, cuStreamSynchronize(stream.0 as CUstream)) }
+    }
+
+    /// Begins a copy between any two kinds of memory.
+    /// # Errors
+    /// CUDA_ERROR.
+    pub fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _entered = self.enter()?;
+        // SAFETY: the caller vouches for `bytes` at both addresses and for the stream.
+        unsafe {
+            drive!(
+                self.functions,
+                cuMemcpyAsync(to.0 as u64, from.0 as u64, bytes, stream.0 as CUstream)
+            )
+        }
+        .map_err(|e| e.within(format!("copying {bytes} bytes from {:#x} to {:#x}", from.0, to.0)))
+    }
+
+    /// True while the stream records a graph.
+    /// # Errors
+    /// CUDA_ERROR where the driver refuses the question.
+    pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
+        let _entered = self.enter()?;
+        let mut status: c_int = 0;
+        // SAFETY: the output outlives the call; the caller vouches for the stream.
+        unsafe {
+            drive!(
+                self.functions,
+                cuStreamIsCapturing(stream.0 as CUstream, &mut status)
+            )
+        }?;
+        Ok(status != 0)
+    }
+
+    /// # Errors
+    /// INVALID_INPUT if the stream belongs to another GPU.
+    pub fn check_stream(&self, stream: Stream) -> Result<()> {
+        if DEFAULT_STREAMS.contains(&stream.0) {
+            return Ok(());
+        }
+        let _entered = self.enter()?;
+        let device = self.device_of(stream)?;
+        ensure!(
+            device == self.device,
+            InvalidInput,
+            "the stream belongs to device {device}, the communicator to device {} ({})",
+            self.device,
+            self.facts.name
+        );
+        Ok(())
+    }
+
+    /// The driver's own "no": the GPU of that identity is visible to this process, and this one has no access to it. Silence
+    /// is no promise.
+    /// # Errors
+    /// CUDA_ERROR.
+    pub fn check_peer(&self, wanted: &str) -> Result<()> {
+        if wanted == self.facts.identity {
+            return Ok(());
+        }
+        let functions = self.functions;
+        let mut count: c_int = 0;
+        // SAFETY: the output outlives the call.
+        unsafe { drive!(functions, cuDeviceGetCount(&mut count)) }?;
+        for ordinal in 0..count {
+            let (mut peer, mut can): (CUdevice, c_int) = (0, 1);
+            let mut uuid = CUuuid { bytes: [0; 16] };
+            // SAFETY: the outputs outlive the calls.
+            unsafe {
+                drive!(functions, cuDeviceGet(&mut peer, ordinal))?;
+                drive!(functions, cuDeviceGetUuid_v2(&mut uuid, peer))?;
+                if identity(&uuid) == wanted {
+                    drive!(functions, cuDeviceCanAccessPeer(&mut can, self.device, peer))?;
+                }
+            }
+            ensure!(
+                can != 0,
+                Cuda,
+                "the driver offers no peer access between the two GPUs"
+            );
+        }
+        Ok(())
+    }
+
+    fn device_of(&self, stream: Stream) -> Result<CUdevice> {
+        let functions = self.functions;
+        let handle = stream.0 as CUstream;
+        let mut device: CUdevice = 0;
+        // SAFETY: outputs outlive the calls; the caller vouches for the stream; what is pushed is popped.
+        unsafe {
+            if let Some(ask) = functions.cuStreamGetDevice {
+                functions.check("cuStreamGetDevice", ask(handle, &mut device))?;
+                return Ok(device);
+            }
+            let mut context: CUcontext = std::ptr::null_mut();
+            drive!(functions, cuStreamGetCtx(handle, &mut context))?;
+            drive!(functions, cuCtxPushCurrent_v2(context))?;
+            let asked = drive!(functions, cuCtxGetDevice(&mut device));
+            drive!(functions, cuCtxPopCurrent_v2(&mut context))?;
+            asked.map(|()| device)
+        }
+    }
+
+    /// True if kernels of this GPU can use the memory at `address`: what the driver knows of, and any memory where the GPU
+    /// reads pages that nobody registered.
+    pub fn can_reach(&self, address: Address) -> bool {
+        if address.is_null() {
+            return false;
+        }
+        if self.facts.reads_pageable {
+            return true;
+        }
+        let Ok(_entered) = self.enter() else {
+            return false;
+        };
+        let mut kind: u32 = UNKNOWN_MEMORY;
+        let mut attributes = [PointerAttribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE];
+        let mut values: [*mut c_void; 1] = [(&raw mut kind).cast()];
+        // SAFETY: one attribute and one place of its size, which outlive the call.
+        let code = unsafe {
+            (self.functions.cuPointerGetAttributes)(
+                1,
+                attributes.as_mut_ptr(),
+                values.as_mut_ptr(),
+                address.0 as u64,
+            )
+        };
+        code == 0 && kind != UNKNOWN_MEMORY
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        if self.check_alive().is_ok() {
+            // SAFETY: retained once by `bind`; a driver that is gone has nothing left to release.
+            unsafe { (self.functions.cuDevicePrimaryCtxRelease_v2)(self.device) };
+        }
+    }
+}
+
+/// Keeps the GPU's context current; what was current before comes back on drop.
+pub struct Entered<'a> {
+    pushed: Option<&'a Functions>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if let Some(functions) = self.pushed {
+            let mut popped: CUcontext = std::ptr::null_mut();
+            // SAFETY: pops what `enter` pushed on this thread.
+            unsafe { (functions.cuCtxPopCurrent_v2)(&mut popped) };
+        }
+    }
+}
+
+/// A version as the driver writes it, e.g. 13000.
+fn check_driver(functions: &Functions) -> Result<()> {
+    let mut version: c_int = 0;
+    // SAFETY: the output outlives the call.
+    unsafe { drive!(functions, cuDriverGetVersion(&mut version)) }?;
+    let (major, minor) = (version / 1000, version % 1000 / 10);
+    ensure!(
+        major >= TOOLKIT_MAJOR,
+        NotSupported,
+        "the CUDA driver here is for CUDA {major}.{minor}, this library needs one for CUDA {TOOLKIT_MAJOR}.0 or newer (driver 580); \
+         update the driver, or set WHOLEMEMORY_PLATFORM=cpu to do without GPUs"
+    );
+    Ok(())
+}
+
+fn facts(functions: &Functions, device: CUdevice) -> Result<Facts> {
+    let ask = |attribute: Attribute| -> Result<c_int> {
+        let mut value: c_int = 0;
+        // SAFETY: the output outlives the call.
+        unsafe { drive!(functions, cuDeviceGetAttribute(&mut value, attribute, device)) }?;
+        Ok(value)
+    };
+    let mut name = [0 as c_char; 256];
+    let mut uuid = CUuuid { bytes: [0; 16] };
+    // SAFETY: the outputs outlive the calls and have the sizes said.
+    unsafe {
+        drive!(
+            functions,
+            cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int - 1, device)
+        )?;
+        drive!(functions, cuDeviceGetUuid_v2(&mut uuid, device))?;
+    }
+    // SAFETY: the driver ends the name with NUL; the last byte of the buffer is one in any case.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) }
+        .to_string_lossy()
+        .into_owned();
+    let capability = (
+        ask(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        ask(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    );
+    ensure!(
+        capability >= LEAST_CAPABILITY,
+        NotSupported,
+        "{name} has compute capability {}.{}, this library needs {}.{} or newer",
+        capability.0,
+        capability.1,
+        LEAST_CAPABILITY.0,
+        LEAST_CAPABILITY.1
+    );
+    for (attribute, what) in [
+        (
+            Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+            "no virtual memory management",
+        ),
+        (
+            Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+            "no memory that file descriptors can share",
+        ),
+    ] {
+        if ask(attribute)? == 0 {
+            fail!(
+                NotSupported,
+                "{name} offers {what} here (a restriction of the driver or of the virtual machine), which this library needs"
+            );
+        }
+    }
+    Ok(Facts {
+        identity: identity(&uuid),
+        multiprocessors: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1) as u32,
+        capability,
+        page_bytes: page_bytes(functions, device)?,
+        reads_pageable: ask(Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)? != 0,
+        numa_node: ask(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID)
+            .ok()
+            .and_then(|node| u32::try_from(node).ok()),
+        name,
+    })
+}
+
+fn identity(uuid: &CUuuid) -> String {
+    let mut text = String::from("GPU-");
+    for (at, byte) in uuid.bytes.iter().enumerate() {
+        if [4, 6, 8, 10].contains(&at) {
+            text.push('-');
+        }
+        text.push_str(&format!("{:02x}", *byte as u8));
+    }
+    text
+}
+
+fn page_bytes(functions: &Functions, device: CUdevice) -> Result<usize> {
+    let properties = super::vmm::properties(device);
+    let recommended = Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
+    let mut bytes = 0;
+    // SAFETY: the output and the properties outlive the call.
+    unsafe {
+        drive!(
+            functions,
+            cuMemGetAllocationGranularity(&mut bytes, &properties, recommended)
+        )
+    }?;
+    ensure!(
+        bytes.is_power_of_two(),
+        Cuda,
+        "the CUDA driver allocates in units of {bytes} bytes, which is no power of two"
+    );
+    Ok(bytes)
+}

@@ -1,0 +1,197 @@
+//! Who reaches whose memory: every rank makes a small piece of device memory, and every other maps and reads it. What the
+//! driver promises of peer access is no proof (containers, virtual machines, IOMMUs), the bytes are.
+
+use super::functions::drive;
+use super::gpu::Gpu;
+use super::vmm::{Physical, Range};
+use crate::error::{Error, Kind, Result, ensure, fail};
+use crate::platform::{Bootstrap, Reach, agree};
+use crate::span::Address;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+const MARK_BYTES: usize = 16;
+
+/// What a rank tells the others before they look at each other's memory.
+struct Card {
+    identity: String,
+    page_bytes: usize,
+    /// Fills the rank's probe memory; nobody else's mark.
+    mark: [u8; MARK_BYTES],
+}
+
+impl Card {
+    fn of(gpu: &Gpu) -> Result<Card> {
+        let mut mark = [0; MARK_BYTES];
+        rustix::rand::getrandom(&mut mark, rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| Error::system("getrandom", e))?;
+        Ok(Card {
+            identity: gpu.facts.identity.clone(),
+            page_bytes: gpu.facts.page_bytes,
+            mark,
+        })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.mark.to_vec();
+        bytes.extend((self.page_bytes as u64).to_le_bytes());
+        bytes.extend(self.identity.as_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Card> {
+        let card = || {
+            let (mark, rest) = bytes.split_first_chunk::<MARK_BYTES>()?;
+            let (page_bytes, identity) = rest.split_first_chunk::<8>()?;
+            Some(Card {
+                identity: String::from_utf8_lossy(identity).into_owned(),
+                page_bytes: u64::from_le_bytes(*page_bytes) as usize,
+                mark: *mark,
+            })
+        };
+        card().ok_or_else(|| {
+            Error::new(
+                Kind::Communication,
+                "a rank sent an unreadable account of its GPU",
+            )
+        })
+    }
+
+    fn pattern(&self, bytes: usize) -> Vec<u8> {
+        self.mark.iter().copied().cycle().take(bytes).collect()
+    }
+}
+
+/// A piece of this rank's device memory with its mark all over it.
+struct Sample {
+    _range: Range,
+    ticket: OwnedFd,
+}
+
+impl Sample {
+    fn make(gpu: &Arc<Gpu>, card: &Card, bytes: usize) -> Result<Sample> {
+        let _entered = gpu.enter()?;
+        let memory = Physical::create(gpu, bytes)?;
+        let mut range = Range::reserve(gpu, bytes, bytes)?;
+        range.map(0, &memory)?;
+        write(gpu, range.base(), &card.pattern(bytes))?;
+        Ok(Sample {
+            ticket: memory.export()?,
+            _range: range,
+        })
+    }
+}
+
+fn write(gpu: &Gpu, to: Address, bytes: &[u8]) -> Result<()> {
+    // SAFETY: the range has as many bytes, and a context is current.
+    unsafe {
+        drive!(
+            gpu.functions,
+            cuMemcpyHtoD_v2(to.0 as u64, bytes.as_ptr().cast(), bytes.len())
+        )
+    }?;
+    // The copy may return before the last bytes are on the GPU.
+    gpu.synchronize()
+}
+
+/// Maps and reads the sample of another rank.
+fn look(gpu: &Arc<Gpu>, ticket: BorrowedFd<'_>, peer: &Card, bytes: usize) -> Result<()> {
+    let _entered = gpu.enter()?;
+    let memory = Physical::import(gpu, ticket, bytes)?;
+    let mut range = Range::reserve(gpu, bytes, bytes)?;
+    range.map(0, &memory)?;
+    let mut seen = vec![0u8; bytes];
+    // SAFETY: both sides have `bytes` bytes, and a context is current.
+    unsafe {
+        drive!(
+            gpu.functions,
+            cuMemcpyDtoH_v2(seen.as_mut_ptr().cast(), range.base().0 as u64, bytes)
+        )
+    }?;
+    match seen
+        .iter()
+        .zip(peer.pattern(bytes))
+        .position(|(seen, meant)| *seen != meant)
+    {
+        None => Ok(()),
+        Some(at) => fail!(
+            Cuda,
+            "its memory reads back wrong from byte {at} on (peer access does not work on this machine)"
+        ),
+    }
+}
+
+/// Collective. See [`crate::platform::Member::acquaint`].
+pub fn acquaint(gpu: &Arc<Gpu>, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
+    if boot.size() == 1 {
+        return Ok(Reach {
+            unreachable: None,
+            shares_device: false,
+        });
+    }
+    let own = agree(boot, &[], Card::of(gpu))?;
+    let cards = boot
+        .all_gather(&own.encode())?
+        .iter()
+        .map(|bytes| Card::decode(bytes))
+        .collect::<Result<Vec<Card>>>()?;
+    let shares_device = (1..cards.len()).any(|rank| {
+        cards[..rank]
+            .iter()
+            .any(|lower| lower.identity == cards[rank].identity)
+    });
+    let stranger = host_of.iter().position(|host| *host != host_of[0]);
+    let unreachable = match stranger {
+        Some(rank) => Some(format!("rank {rank} is on another host than rank 0")),
+        None => prove(gpu, boot, &own, &cards)?,
+    };
+    Ok(Reach {
+        unreachable,
+        shares_device,
+    })
+}
+
+/// Marks a rank's complaint about itself, which explains those of the others.
+const OWN: char = '!';
+
+/// A complaint that explains what does not work, the same on all ranks; `None` if everything does.
+fn prove(gpu: &Arc<Gpu>, boot: &dyn Bootstrap, own: &Card, cards: &[Card]) -> Result<Option<String>> {
+    let bytes = cards.iter().map(|card| card.page_bytes).max().unwrap_or(0);
+    let sample = Sample::make(gpu, own, bytes);
+    let ticket = sample.as_ref().ok().map(|sample| sample.ticket.as_fd());
+    let tickets = boot.exchange_descriptors(ticket)?;
+    let look_at = |peer: usize| -> Result<()> {
+        ensure!(
+            peer < tickets.len() && tickets[peer].is_some(),
+            Cuda,
+            "it has no device memory to share"
+        );
+        let ticket = tickets[peer].as_ref().expect("checked");
+        gpu.check_peer(&cards[peer].identity)?;
+        look(gpu, ticket.as_fd(), &cards[peer], bytes)
+    };
+    let complaint = match &sample {
+        Err(error) => Some(format!("{OWN}its own device memory cannot be shared: {error}")),
+        Ok(_) => (0..boot.size())
+            .filter(|peer| *peer != boot.rank())
+            .find_map(|peer| {
+                let error = look_at(peer).err()?;
+                Some(format!(
+                    "cannot reach the memory of rank {peer} ({}): {error}",
+                    cards[peer].identity
+                ))
+            }),
+    };
+    // Everybody has looked when this returns; only then do the samples go.
+    let all = boot.all_gather(complaint.unwrap_or_default().as_bytes())?;
+    drop(sample);
+    let words: Vec<_> = all.iter().map(|bytes| String::from_utf8_lossy(bytes)).collect();
+    let rank = words
+        .iter()
+        .position(|words| words.starts_with(OWN))
+        .or_else(|| words.iter().position(|words| !words.is_empty()));
+    Ok(rank.map(|rank| {
+        let words = words[rank].trim_start_matches(OWN);
+        format!("rank {rank} ({}): {words}", cards[rank].identity)
+    }))
+}

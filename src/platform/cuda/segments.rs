@@ -1,0 +1,184 @@
+//! Memory over the ranks of a communicator: on their GPUs, every partition on its own but for pages that two share; or in
+//! the memory of their host, registered with every GPU.
+
+use super::CudaPlatform;
+use super::gpu::Gpu;
+use super::host::HostSegment;
+use super::vmm::{Physical, Range};
+use crate::error::{Error, Kind, Result, ensure};
+use crate::kinds::Location;
+use crate::platform::pages::PagePlan;
+use crate::platform::{Bootstrap, Segment, SegmentRequest, Segments, agree};
+use crate::span::Address;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+impl Segments for CudaPlatform {
+    fn granularity_bytes(&self) -> usize {
+        self.gpu.facts.page_bytes
+    }
+
+    fn create(&self, request: &SegmentRequest<'_>, boot: &dyn Bootstrap) -> Result<Box<dyn Segment>> {
+        match request.location {
+            Location::Host => Ok(Box::new(HostSegment::create(self, request, boot)?)),
+            Location::Device => Ok(Box::new(DeviceSegment::create(self, request, boot)?)),
+        }
+    }
+}
+
+/// Memory of the ranks' GPUs as this rank maps it: all of it, or where ranks cannot map each other its own part.
+pub struct DeviceSegment {
+    gpu: Arc<Gpu>,
+    addresses: Box<[Address]>,
+    flat: Option<Address>,
+    /// `None` if there is nothing to map.
+    range: Option<Range>,
+    /// Where the own memory lies in the range, if there is any.
+    own_offset_bytes: Option<usize>,
+}
+
+/// What a rank makes by itself before the ranks meet.
+struct Own {
+    range: Option<Range>,
+    memory: Option<Physical>,
+    ticket: Option<OwnedFd>,
+}
+
+impl DeviceSegment {
+    fn create(
+        platform: &CudaPlatform,
+        request: &SegmentRequest<'_>,
+        boot: &dyn Bootstrap,
+    ) -> Result<DeviceSegment> {
+        let (gpu, rank) = (&platform.gpu, boot.rank());
+        let shared = platform.maps_others() && boot.size() > 1;
+        ensure!(
+            shared || boot.size() == 1 || !request.contiguous,
+            NotSupported,
+            "one range of device memory over ranks that cannot map each other's"
+        );
+        let page_bytes = common_page(gpu.facts.page_bytes, boot)?;
+        let plan = PagePlan::new(request, page_bytes)?;
+        let (own_start, own_bytes) = plan.provided(rank);
+        // Alone, the own pages are the whole range.
+        let (range_bytes, own_offset) = if shared || request.contiguous {
+            (plan.total_bytes, own_start)
+        } else {
+            (own_bytes, 0)
+        };
+        let make = || -> Result<Own> {
+            let _entered = gpu.enter()?;
+            let range = (range_bytes > 0)
+                .then(|| Range::reserve(gpu, range_bytes, page_bytes))
+                .transpose()?;
+            let memory = (own_bytes > 0)
+                .then(|| Physical::create(gpu, own_bytes))
+                .transpose()?;
+            let ticket = match &memory {
+                Some(memory) if shared => Some(memory.export()?),
+                _ => None,
+            };
+            Ok(Own {
+                range,
+                memory,
+                ticket,
+            })
+        };
+        let Own {
+            mut range,
+            memory,
+            ticket,
+        } = agree(boot, &[], make())?;
+        let tickets = match shared {
+            true => boot.exchange_descriptors(ticket.as_ref().map(AsFd::as_fd))?,
+            false => Vec::new(),
+        };
+        drop(ticket);
+        let mut map = || -> Result<()> {
+            let Some(range) = &mut range else {
+                return Ok(());
+            };
+            let _entered = gpu.enter()?;
+            if let Some(memory) = &memory {
+                range.map(own_offset, memory)?;
+            }
+            for (peer, ticket) in tickets.iter().enumerate().filter(|(peer, _)| *peer != rank) {
+                let (start, bytes) = plan.provided(peer);
+                if bytes == 0 {
+                    continue;
+                }
+                let Some(ticket) = ticket else {
+                    let what = format!("no descriptor of its device memory arrived from rank {peer}");
+                    return Err(Error::new(Kind::System, what));
+                };
+                Physical::import(gpu, ticket.as_fd(), bytes)
+                    .and_then(|memory| range.map(start, &memory))
+                    .map_err(|e| e.within(format!("mapping the device memory of rank {peer}")))?;
+            }
+            Ok(())
+        };
+        agree(boot, &[], map())?;
+        let base = range.as_ref().map_or(Address::NULL, Range::base);
+        let addresses = if shared || request.contiguous {
+            plan.addresses(base)
+        } else {
+            let mut own = vec![Address::NULL; boot.size()];
+            own[rank] = base;
+            own.into()
+        };
+        Ok(DeviceSegment {
+            gpu: gpu.clone(),
+            addresses,
+            flat: plan.flat(base),
+            range,
+            own_offset_bytes: memory.map(|_| own_offset),
+        })
+    }
+}
+
+/// The size unit that suits the GPUs of all ranks. Collective.
+fn common_page(own_bytes: usize, boot: &dyn Bootstrap) -> Result<usize> {
+    let all = boot.all_gather(&(own_bytes as u64).to_le_bytes())?;
+    let unreadable = || Error::new(Kind::Communication, "a rank sent an unreadable page size");
+    let mut most = own_bytes;
+    for bytes in &all {
+        let bytes = <[u8; 8]>::try_from(bytes.as_slice()).map_err(|_| unreadable())?;
+        most = most.max(u64::from_le_bytes(bytes) as usize);
+    }
+    Ok(most)
+}
+
+impl Segment for DeviceSegment {
+    fn address_of_rank(&self, rank: usize) -> Address {
+        self.addresses[rank]
+    }
+
+    fn flat(&self) -> Option<Address> {
+        self.flat
+    }
+
+    /// Unmapping does not wait for kernels, so every GPU is done before any memory goes; and memory goes after the others
+    /// have let go of it.
+    fn release(mut self: Box<Self>, boot: Option<&dyn Bootstrap>) -> Result<()> {
+        let mut outcome = self.gpu.synchronize();
+        if let Some(boot) = boot {
+            outcome = outcome.and(boot.barrier());
+        }
+        if let Some(range) = &mut self.range {
+            outcome = outcome.and(range.unmap_but(self.own_offset_bytes));
+        }
+        if let Some(boot) = boot {
+            outcome = outcome.and(boot.barrier());
+        }
+        drop(self.range.take());
+        outcome
+    }
+}
+
+impl Drop for DeviceSegment {
+    fn drop(&mut self) {
+        if self.range.is_some() {
+            let _ = self.gpu.synchronize();
+        }
+    }
+}

@@ -1,0 +1,139 @@
+use super::*;
+use crate::error::Kind;
+use crate::platform::{Platform, Stream};
+use crate::span::Address;
+
+fn seated(change: impl FnOnce(&mut Desk)) -> Arc<World> {
+    let world = Arc::new(World::default());
+    let mut desk = Desk::new(&world, 0);
+    change(&mut desk);
+    desk.sit();
+    world
+}
+
+fn bound() -> Result<Arc<Gpu>> {
+    let functions = fake::functions();
+    let device = super::super::gpu::current_device(functions)?;
+    Ok(Arc::new(Gpu::bind(functions, device)?))
+}
+
+#[test]
+fn what_is_too_old_is_refused_with_both_numbers() {
+    let refused = |change: fn(&mut Desk), words: &[&str]| {
+        let world = seated(change);
+        let error = bound().err().unwrap();
+        assert_eq!(error.kind, Kind::NotSupported);
+        for word in words {
+            assert!(error.what.contains(word), "{error}");
+        }
+        assert_eq!(world.alive(), "");
+    };
+    refused(|d| d.driver_version = 12090, &["12.9", "13.0"]);
+    refused(|d| d.capability = (7, 5), &["7.5", "8.0", "Fake GPU"]);
+    refused(|d| d.shares_memory = false, &["file descriptors", "Fake GPU"]);
+    seated(|d| d.capability = (8, 0));
+    assert_eq!(bound().unwrap().facts.multiprocessors, 132);
+}
+
+#[test]
+fn the_current_context_names_the_device_and_comes_back() {
+    let world = seated(|_| {});
+    assert_eq!(bound().unwrap().device, 0);
+    desk(|d| d.contexts.push(0xC001));
+    let gpu = bound().unwrap();
+    assert_eq!(gpu.device, 1);
+    let other = {
+        desk(|d| d.contexts.clear());
+        bound().unwrap()
+    };
+    assert_eq!(gpu.facts.identity, "GPU-01010101-0101-0101-0101-010101010101");
+    for context in [vec![], vec![0xC000], vec![0xC001, 0xC000], vec![0xBEEF]] {
+        desk(|d| d.contexts = context.clone());
+        for gpu in [&gpu, &other] {
+            let inside = gpu.enter().unwrap();
+            assert_eq!(
+                desk(|d| *d.contexts.last().unwrap()),
+                0xC000 + gpu.device as usize
+            );
+            drop(inside);
+            gpu.synchronize().unwrap();
+            assert_eq!(desk(|d| d.contexts.clone()), context);
+        }
+    }
+    drop((gpu, other));
+    assert_eq!(world.alive(), "");
+}
+
+#[test]
+fn a_failing_call_speaks_the_drivers_number_and_leaves_the_context_alone() {
+    let world = seated(|_| {});
+    let gpu = bound().unwrap();
+    desk(|d| d.failure = Some(("cuStreamSynchronize", 0, 700)));
+    let error = gpu.synchronize_stream(Stream(0)).unwrap_err();
+    assert_eq!(error.kind, Kind::Cuda);
+    assert!(
+        error.what.contains("cuStreamSynchronize") && error.what.contains("700"),
+        "{error}"
+    );
+    assert!(desk(|d| d.contexts.is_empty()));
+    drop(gpu);
+    for call in [
+        "cuDevicePrimaryCtxRetain",
+        "cuDeviceGetUuid_v2",
+        "cuDeviceGetAttribute",
+    ] {
+        desk(|d| (d.failure, d.failed) = (Some((call, 0, 999)), false));
+        assert_eq!(bound().err().unwrap().kind, Kind::Cuda);
+    }
+    assert_eq!(world.alive(), "");
+}
+
+#[test]
+fn streams_of_other_devices_are_refused_and_recording_ones_are_known() {
+    seated(|_| {});
+    let platform = CudaPlatform::new(bound().unwrap());
+    for stream in [0, 1, 2, 0x100, 0x300] {
+        platform.check_stream(Stream(stream)).unwrap();
+    }
+    let error = platform.check_stream(Stream(0x101)).unwrap_err();
+    assert_eq!(error.kind, Kind::InvalidInput);
+    assert!(error.what.contains("device 1"), "{error}");
+    assert!(desk(|d| d.contexts.is_empty()));
+    assert!(!platform.is_capturing(Stream(0x100)).unwrap());
+    assert!(platform.is_capturing(Stream(0x300)).unwrap());
+}
+
+#[test]
+fn pageable_memory_is_out_of_reach() {
+    seated(|_| {});
+    let platform = CudaPlatform::new(bound().unwrap());
+    let word = super::super::abort::AbortWord::new(&platform.gpu).unwrap();
+    assert!(platform.can_reach(word.address()));
+    let local = 7u64;
+    assert!(!platform.can_reach(Address(&raw const local as usize)));
+    assert!(!platform.can_reach(Address::NULL));
+}
+
+#[test]
+fn a_forked_child_calls_nothing() {
+    let world = seated(|_| {});
+    let gpu = bound().unwrap();
+    let before = world.log().len();
+    // SAFETY: the child runs this test's code alone and ends itself.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = gpu
+            .synchronize()
+            .is_err_and(|e| e.kind == Kind::Communication && e.what.contains("forked"));
+        let reached = CudaPlatform::new(gpu.clone()).can_reach(Address(0x1000));
+        drop(gpu);
+        let silent = world.log().len() == before;
+        // SAFETY: ends the child without the harness's own endings.
+        unsafe { libc::_exit(i32::from(!(refused && !reached && silent))) };
+    }
+    let mut status = 0;
+    // SAFETY: our own child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0);
+    gpu.synchronize().unwrap();
+}

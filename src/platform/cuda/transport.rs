@@ -1,0 +1,240 @@
+//! Which transport the exchanging routes take on GPUs, and the copies of the local one.
+
+use super::CudaPlatform;
+use super::collective::NcclTransport;
+use super::functions::drive;
+use super::gpu::Gpu;
+use super::nccl;
+use crate::error::{Error, Kind, Result, ensure, fail};
+use crate::kinds::Location;
+use crate::log::say;
+use crate::platform::staging::{Mover, StagedTransport};
+use crate::platform::{Bootstrap, Stream, Transport, TransportChoice, agree};
+use crate::span::Address;
+use cudarc::driver::sys::{CUevent, CUstream};
+use std::sync::Arc;
+
+/// What the staging parts of all ranks together may take, and one of them at the most: rounds are then long beside a meeting.
+const STAGING_BYTES: usize = 512 << 20;
+const MOST_PART_BYTES: usize = 64 << 20;
+const LEAST_PART_BYTES: usize = 2 << 20;
+
+/// An event that tells time to nobody.
+const DISABLE_TIMING: u32 = 2;
+
+/// What the ranks decide by; the same on all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Situation {
+    ranks: usize,
+    single_host: bool,
+    shares_device: bool,
+    /// Every rank found an NCCL that can be used.
+    nccl_usable: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pick {
+    Local,
+    Nccl,
+    /// NCCL, and if it does not come up, local copies.
+    Either,
+}
+
+/// # Errors
+/// NOT_SUPPORTED where the choice cannot be had.
+fn pick(choice: TransportChoice, situation: Situation) -> Result<Pick> {
+    if situation.ranks == 1 {
+        return Ok(Pick::Local);
+    }
+    match choice {
+        TransportChoice::Local => {
+            ensure!(
+                situation.single_host,
+                NotSupported,
+                "WHOLEMEMORY_TRANSPORT=local copies within one host, and the ranks are on several"
+            );
+            Ok(Pick::Local)
+        }
+        TransportChoice::Nccl | TransportChoice::Auto if situation.shares_device => {
+            ensure!(
+                choice == TransportChoice::Auto,
+                NotSupported,
+                "WHOLEMEMORY_TRANSPORT=nccl, but some ranks share one GPU, which NCCL refuses"
+            );
+            ensure!(
+                situation.single_host,
+                NotSupported,
+                "some ranks share one GPU, which NCCL refuses, and the ranks are on several hosts, which local copies do not reach; \
+                 give every rank a GPU of its own"
+            );
+            Ok(Pick::Local)
+        }
+        TransportChoice::Nccl => Ok(Pick::Nccl),
+        TransportChoice::Auto => Ok(match (situation.single_host, situation.nccl_usable) {
+            (true, true) => Pick::Either,
+            (true, false) => Pick::Local,
+            (false, _) => Pick::Nccl,
+        }),
+    }
+}
+
+impl CudaPlatform {
+    /// Collective. See [`crate::platform::Member::transport`].
+    pub(super) fn make_transport(
+        &self,
+        choice: TransportChoice,
+        boot: &dyn Bootstrap,
+    ) -> Result<Box<dyn Transport>> {
+        let mut situation = Situation {
+            ranks: boot.size(),
+            single_host: self.is_single_host(),
+            shares_device: self.shares_device(),
+            nccl_usable: true,
+        };
+        let mut picked = pick(choice, situation)?;
+        if picked == Pick::Either {
+            let missing = agree(boot, &[], nccl::usable().map(drop)).err();
+            if let (Some(error), None) = (&missing, boot.failure()) {
+                say!(
+                    Info,
+                    "rows are exchanged by copies within the host, not by NCCL: {error}"
+                );
+                situation.nccl_usable = false;
+                picked = pick(choice, situation)?;
+            }
+        }
+        match picked {
+            Pick::Local => self.make_local_transport(boot),
+            Pick::Nccl => self.make_nccl_transport(boot),
+            Pick::Either => match self.make_nccl_transport(boot) {
+                Err(error) if boot.failure().is_none() => {
+                    say!(
+                        Warn,
+                        "rows are exchanged by copies within the host, not by NCCL: {error}"
+                    );
+                    self.make_local_transport(boot)
+                }
+                made => made,
+            },
+        }
+    }
+
+    fn make_nccl_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
+        let transport = NcclTransport::create(&self.gpu, boot)?;
+        self.watch_over(transport.abortable());
+        Ok(Box::new(transport))
+    }
+
+    /// Staging on the GPUs where all ranks map each other's memory, else in the host's.
+    pub(super) fn make_local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
+        if boot.size() > 1 && !self.is_single_host() {
+            fail!(
+                NotSupported,
+                "local copies work within one host, and the ranks are on several"
+            );
+        }
+        let location = if self.maps_others() {
+            Location::Device
+        } else {
+            Location::Host
+        };
+        let mover = agree(boot, &[], StreamCopies::new(&self.gpu))?;
+        let part_bytes = (STAGING_BYTES / boot.size()).clamp(LEAST_PART_BYTES, MOST_PART_BYTES);
+        Ok(Box::new(StagedTransport::create(
+            mover, self, location, part_bytes, boot,
+        )?))
+    }
+}
+
+/// Copies in the order of a stream.
+struct StreamCopies {
+    gpu: Arc<Gpu>,
+    /// A `CUevent` behind the last copies of the last call.
+    last: usize,
+}
+
+impl StreamCopies {
+    fn new(gpu: &Arc<Gpu>) -> Result<StreamCopies> {
+        let _entered = gpu.enter()?;
+        let mut event: CUevent = std::ptr::null_mut();
+        // SAFETY: the output outlives the call, and a context is current.
+        unsafe { drive!(gpu.functions, cuEventCreate(&mut event, DISABLE_TIMING)) }?;
+        if event.is_null() {
+            return Err(Error::new(Kind::Cuda, "cuEventCreate gave no event"));
+        }
+        Ok(StreamCopies {
+            gpu: gpu.clone(),
+            last: event as usize,
+        })
+    }
+}
+
+impl Mover for StreamCopies {
+    fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()> {
+        self.gpu.copy(to, from, bytes, stream)
+    }
+
+    fn settle(&self, stream: Stream) -> Result<()> {
+        let _entered = self.gpu.enter()?;
+        // SAFETY: the event is this object's; the caller vouches for the stream. An event never recorded counts as done.
+        unsafe {
+            drive!(self.gpu.functions, cuEventSynchronize(self.last as CUevent))?;
+            drive!(self.gpu.functions, cuStreamSynchronize(stream.0 as CUstream))
+        }
+    }
+
+    fn finish(&self, stream: Stream) -> Result<()> {
+        let _entered = self.gpu.enter()?;
+        // SAFETY: the event is this object's; the caller vouches for the stream.
+        unsafe {
+            drive!(
+                self.gpu.functions,
+                cuEventRecord(self.last as CUevent, stream.0 as CUstream)
+            )
+        }
+    }
+}
+
+impl Drop for StreamCopies {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.gpu.enter() {
+            // SAFETY: made by `new`, used by nobody else; the driver keeps it until it is done.
+            unsafe { (self.gpu.functions.cuEventDestroy_v2)(self.last as CUevent) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gets_which_transport() {
+        use TransportChoice::{Auto, Local, Nccl};
+        let situation = |ranks, single_host, shares_device, nccl_usable| Situation {
+            ranks,
+            single_host,
+            shares_device,
+            nccl_usable,
+        };
+        let table = [
+            (Nccl, situation(1, true, false, false), Some(Pick::Local)),
+            (Auto, situation(2, true, true, true), Some(Pick::Local)),
+            (Nccl, situation(2, true, true, true), None),
+            (Local, situation(2, true, false, true), Some(Pick::Local)),
+            (Local, situation(2, false, false, true), None),
+            (Auto, situation(2, true, false, true), Some(Pick::Either)),
+            (Auto, situation(2, true, false, false), Some(Pick::Local)),
+            (Auto, situation(2, false, false, false), Some(Pick::Nccl)),
+            (Auto, situation(3, false, true, true), None),
+            (Nccl, situation(2, true, false, true), Some(Pick::Nccl)),
+        ];
+        for (choice, situation, want) in table {
+            let got = pick(choice, situation);
+            assert_eq!(got.as_ref().ok(), want.as_ref(), "{choice:?} {situation:?}");
+            if let Err(error) = got {
+                assert_eq!(error.kind, Kind::NotSupported);
+            }
+        }
+    }
+}
