@@ -81,6 +81,8 @@ static void an_unused_id(void) {
 
 /* Finalize takes what is alive; destroying it afterwards says so or is harmless. */
 static void finalize_with_objects(wm_rank* r, bool with_init) {
+  wm_holdings before = wm_holdings_now();
+  wm_meet(r);
   if (with_init && (!r->threads || r->rank == 0)) OK(wholememory_init(0, LEVEL_WARN));
   wm_meet(r);
   wholememory_comm_t comm, child, local;
@@ -99,6 +101,11 @@ static void finalize_with_objects(wm_rank* r, bool with_init) {
   wm_meet(r);
   if (!r->threads || r->rank == 0) EXPECT(0, wholememory_finalize());
   wm_meet(r);
+  /* All of it is gone, though tensors are still to be destroyed. */
+  wm_holdings after = wm_holdings_now();
+  wm_meet(r);
+  CHECK_EQ(after.shared_mappings, before.shared_mappings);
+  if (!r->mpi) CHECK_EQ(after.descriptors, before.descriptors);
   int value = -5;
   EXPECT(INPUT, wholememory_communicator_get_rank(&value, comm));
   CHECK_EQ(value, -5);
