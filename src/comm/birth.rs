@@ -1,6 +1,6 @@
 //! How communicators come to be: from a unique id, or by splitting one.
 
-use super::communicator::{Communicator, Dependents, RouteChoice, TransportChoice, parse_transport};
+use super::communicator::{Communicator, Dependents, RouteChoice, Ties, TransportChoice, parse_transport};
 use super::control::Control;
 use super::join::join;
 use super::link::{Link, Receiver};
@@ -117,11 +117,9 @@ impl Communicator {
             route,
             transport_choice,
             net: None,
-            meeting: None,
-            post: None,
             control: Mutex::new(None),
             exchanges: AtomicU64::new(0),
-            collective: Mutex::new(()),
+            collective: Mutex::new(Ties::default()),
             alive: AtomicBool::new(true),
             backend: AtomicU32::new(Backend::Nccl.raw()),
             dependents: Mutex::new(Dependents::default()),
@@ -342,7 +340,7 @@ impl Birth {
             );
         }
         if let Some(meeting) = &meeting {
-            net.set_meeting(meeting.clone());
+            net.set_meeting(meeting);
         }
         net.set_platform(self.platform.clone());
         let processes: BTreeSet<u32> = (0..self.size)
@@ -360,11 +358,12 @@ impl Birth {
             route: self.choices.0,
             transport_choice: self.choices.1,
             net: Some(net.clone()),
-            meeting,
-            post: Some(post),
             control: Mutex::new(Some(self.control)),
             exchanges: AtomicU64::new(0),
-            collective: Mutex::new(()),
+            collective: Mutex::new(Ties {
+                meeting,
+                post: Some(post),
+            }),
             alive: AtomicBool::new(true),
             backend: AtomicU32::new(Backend::Nccl.raw()),
             dependents: Mutex::new(Dependents::default()),

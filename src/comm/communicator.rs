@@ -83,6 +83,14 @@ pub(super) struct Dependents {
     pub(super) list: BTreeMap<u64, Arc<dyn Dependent>>,
 }
 
+/// What a collective call needs of the ranks of this host; gone once the communicator is closed.
+#[derive(Default)]
+pub(super) struct Ties {
+    /// `None` unless several ranks, all on one host.
+    pub(super) meeting: Option<Arc<Meeting>>,
+    pub(super) post: Option<Post>,
+}
+
 pub struct Communicator {
     pub(super) rank: usize,
     pub(super) size: usize,
@@ -96,12 +104,9 @@ pub struct Communicator {
     pub(super) transport_choice: TransportChoice,
     /// `None` for a single rank.
     pub(super) net: Option<Arc<Net>>,
-    /// `None` unless several ranks share one host.
-    pub(super) meeting: Option<Arc<Meeting>>,
-    pub(super) post: Option<Post>,
     pub(super) control: Mutex<Option<Control>>,
     pub(super) exchanges: AtomicU64,
-    pub(super) collective: Mutex<()>,
+    pub(super) collective: Mutex<Ties>,
     pub(super) alive: AtomicBool,
     pub(super) backend: AtomicU32,
     pub(super) dependents: Mutex<Dependents>,
@@ -294,7 +299,7 @@ impl Communicator {
         Ok(Session {
             comm: self,
             operation,
-            _held: held,
+            held,
         })
     }
 

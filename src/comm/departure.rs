@@ -1,7 +1,7 @@
 //! How communicators go: destroy (all ranks together) and the departure of a whole process at finalize. A goodbye tells
 //! leaving from dying.
 
-use super::communicator::{Communicator, locked};
+use super::communicator::{Communicator, Ties, locked};
 use super::rendezvous::drop_all;
 use super::{control, session::Session};
 use crate::error::Result;
@@ -95,6 +95,8 @@ impl Communicator {
             net.close();
         }
         self.alive.store(false, Ordering::Release);
+        // A call that another thread is in has ended by the departure, or ends now.
+        *locked(&self.collective) = Ties::default();
         drop(locked(&self.control).take());
     }
 

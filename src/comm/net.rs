@@ -8,7 +8,7 @@ use crate::platform::Member;
 use crate::platform::meeting::{Meeting, different_operations};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 const DATA: u8 = 1;
@@ -21,12 +21,12 @@ pub struct Net {
     pub rank: usize,
     pub size: usize,
     /// Hub: a link to every rank but itself. Else: the link to the hub at 0.
-    links: OnceLock<Vec<Option<Arc<Link>>>>,
+    links: Mutex<Vec<Option<Arc<Link>>>>,
     state: Mutex<State>,
     bell: Condvar,
     /// Set with the first failure or departure: the quick look of healthy calls.
     troubled: AtomicBool,
-    meeting: OnceLock<Arc<Meeting>>,
+    meeting: OnceLock<Weak<Meeting>>,
     /// Told when the communicator breaks: it may have waits of its own to end.
     platform: OnceLock<Arc<dyn Member>>,
     sequence: AtomicU64,
@@ -55,7 +55,7 @@ impl Net {
         Arc::new(Net {
             rank,
             size,
-            links: OnceLock::new(),
+            links: Mutex::default(),
             state: Mutex::new(state),
             bell: Condvar::new(),
             troubled: AtomicBool::new(false),
@@ -71,7 +71,7 @@ impl Net {
     }
 
     pub fn set_links(&self, links: Vec<Option<Arc<Link>>>) {
-        let _ = self.links.set(links);
+        *self.locked_links() = links;
         // A peer may have gone between the start of its link and this line.
         let failed = self.state().failure.clone();
         if let (Some(error), true) = (failed, self.rank == 0) {
@@ -80,8 +80,8 @@ impl Net {
     }
 
     /// The host's meeting place, so that a failure can wake those who wait there.
-    pub fn set_meeting(&self, meeting: Arc<Meeting>) {
-        let _ = self.meeting.set(meeting);
+    pub fn set_meeting(&self, meeting: &Arc<Meeting>) {
+        let _ = self.meeting.set(Arc::downgrade(meeting));
     }
 
     /// What has waits on a device that a failure must end.
@@ -103,12 +103,12 @@ impl Net {
         let _ = self.who.set(who);
     }
 
-    fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
-        self.links.get().into_iter().flatten().flatten()
+    fn locked_links(&self) -> MutexGuard<'_, Vec<Option<Arc<Link>>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell_all(&self, frame: &Frame) {
-        self.links().for_each(|l| l.send(frame));
+        self.locked_links().iter().flatten().for_each(|l| l.send(frame));
     }
 
     fn tell_broken(&self, error: &Error) {
@@ -122,7 +122,7 @@ impl Net {
     fn wake(&self) {
         self.troubled.store(true, Ordering::Release);
         self.bell.notify_all();
-        if let Some(meeting) = self.meeting.get() {
+        if let Some(meeting) = self.meeting.get().and_then(Weak::upgrade) {
             meeting.wake();
         }
     }
@@ -172,23 +172,30 @@ impl Net {
         format!("rank {rank}{who} died: its connection {why} without a goodbye; the communicator is unusable")
     }
 
-    fn wait_frame(&self, from: usize, sequence: u64) -> Result<Frame> {
+    /// The frame of `sequence` from `from`, if it is here; older ones belong to calls that failed.
+    fn take_frame(&self, from: usize, sequence: u64) -> Option<Frame> {
         let mut state = self.state();
-        loop {
-            // What arrived before a failure counts: the sender completed that step.
-            while let Some(frame) = state.inbox[from].pop_front() {
-                if frame.sequence == sequence {
-                    return Ok(frame);
-                }
+        while let Some(frame) = state.inbox[from].pop_front() {
+            if frame.sequence == sequence {
+                return Some(frame);
             }
-            drop(state);
-            if let Some(error) = self.failure() {
+        }
+        None
+    }
+
+    fn wait_frame(&self, from: usize, sequence: u64) -> Result<Frame> {
+        loop {
+            let failure = self.failure();
+            // Asked after the failure: what a rank sent before it left or died counts, it completed that step.
+            if let Some(frame) = self.take_frame(from, sequence) {
+                return Ok(frame);
+            }
+            if let Some(error) = failure {
                 return Err(error);
             }
-            state = self.state();
+            let state = self.state();
             if state.inbox[from].is_empty() && state.failure.is_none() {
-                let waited = self.bell.wait_timeout(state, Duration::from_millis(100));
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                drop(self.bell.wait_timeout(state, Duration::from_millis(100)));
             }
         }
     }
@@ -267,8 +274,7 @@ impl Net {
             if rank != 0 && !state.departed && state.left.is_none() {
                 state.left = Some(rank);
             }
-            state.all_gone = state.goodbyes.iter().all(|g| *g);
-            state.all_gone
+            state.goodbyes.iter().all(|g| *g)
         };
         if last {
             self.tell_all(&Frame {
@@ -276,6 +282,8 @@ impl Net {
                 sequence: 0,
                 body: Vec::new(),
             });
+            // Told before it is true here: this rank closes its connections as soon as it is.
+            self.state().all_gone = true;
         } else {
             self.tell_all(&Frame {
                 kind: LEFT,
@@ -303,7 +311,8 @@ impl Net {
 
     /// Closes the connections. After a healthy goodbye nobody takes it for a death.
     pub fn close(&self) {
-        for link in self.links() {
+        let links = std::mem::take(&mut *self.locked_links());
+        for link in links.iter().flatten() {
             link.drain(Duration::from_secs(1));
             link.close();
         }

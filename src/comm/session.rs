@@ -1,6 +1,6 @@
 //! One collective call in progress on a communicator.
 
-use super::communicator::Communicator;
+use super::communicator::{Communicator, Ties};
 use crate::error::{Error, Result, ensure};
 use crate::platform::{Bootstrap, agree};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use std::sync::MutexGuard;
 pub struct Session<'a> {
     pub(super) comm: &'a Communicator,
     pub(super) operation: &'static str,
-    pub(super) _held: MutexGuard<'a, ()>,
+    pub(super) held: MutexGuard<'a, Ties>,
 }
 
 impl Session<'_> {
@@ -30,7 +30,7 @@ impl Bootstrap for Session<'_> {
 
     fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         let failure = || self.comm.failure();
-        match (&self.comm.meeting, &self.comm.net) {
+        match (&self.held.meeting, &self.comm.net) {
             (Some(meeting), _) => meeting.all_gather(self.operation, mine, &failure),
             (None, Some(net)) => net.all_gather(self.operation, mine),
             (None, None) => Ok(vec![mine.to_vec()]),
@@ -39,7 +39,7 @@ impl Bootstrap for Session<'_> {
 
     fn barrier(&self) -> Result<()> {
         let failure = || self.comm.failure();
-        match (&self.comm.meeting, &self.comm.net) {
+        match (&self.held.meeting, &self.comm.net) {
             (Some(meeting), _) => meeting.barrier(self.operation, &failure),
             (None, Some(net)) => net.all_gather(self.operation, &[]).map(drop),
             (None, None) => Ok(()),
@@ -57,7 +57,7 @@ impl Bootstrap for Session<'_> {
             .iter()
             .map(|b| b[0] == 1)
             .collect();
-        let Some(post) = &self.comm.post else {
+        let Some(post) = &self.held.post else {
             let own = mine.map(|fd| {
                 fd.try_clone_to_owned()
                     .map_err(|e| Error::system("duplicating a descriptor", e))
