@@ -113,7 +113,10 @@ fn find_nvcc() -> Result<Nvcc, String> {
     let mut refused = Vec::new();
     for path in candidates.into_iter().filter(|p| p.is_file()) {
         match nvcc_version(&path) {
-            Ok((number, version)) if number >= OLDEST_NVCC => return Ok(Nvcc { path, version }),
+            Ok((number, version)) if number >= OLDEST_NVCC => {
+                println!("cargo::rustc-env=WHOLEMEMORY_CUDA_MAJOR={}", number.0);
+                return Ok(Nvcc { path, version });
+            }
             Ok((number, _)) => refused.push(format!(
                 "{} is version {}.{}, at least {}.{} is needed",
                 path.display(),

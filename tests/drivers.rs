@@ -15,6 +15,21 @@ int cuInit(unsigned flags) { (void)flags; if (CRASH) abort(); if (INIT == 0) rea
 int cuDeviceGetCount(int* count) { if (!ready) return 3; *count = COUNT; return 0; }
 #endif
 int cuGetErrorString(int code, const char** text) { (void)code; *text = "the words of the stub"; return 0; }
+#ifdef VERSION
+int cuDriverGetVersion(int* version) { *version = VERSION; return 0; }
+#define NAMED(name) int name(void) { return 999; }
+NAMED(cuDeviceGetName) NAMED(cuDeviceGetUuid_v2) NAMED(cuDeviceGetAttribute) NAMED(cuDeviceCanAccessPeer)
+NAMED(cuDevicePrimaryCtxRetain) NAMED(cuDevicePrimaryCtxRelease_v2) NAMED(cuCtxGetDevice) NAMED(cuCtxPushCurrent_v2)
+NAMED(cuCtxPopCurrent_v2) NAMED(cuCtxSynchronize) NAMED(cuStreamSynchronize) NAMED(cuStreamIsCapturing)
+NAMED(cuStreamGetCtx) NAMED(cuEventCreate) NAMED(cuEventRecord) NAMED(cuEventSynchronize) NAMED(cuEventDestroy_v2)
+NAMED(cuMemcpyAsync) NAMED(cuMemcpyHtoD_v2) NAMED(cuMemcpyDtoH_v2) NAMED(cuPointerGetAttributes)
+NAMED(cuMemGetAllocationGranularity) NAMED(cuMemAddressReserve) NAMED(cuMemAddressFree) NAMED(cuMemCreate)
+NAMED(cuMemRelease) NAMED(cuMemMap) NAMED(cuMemUnmap) NAMED(cuMemSetAccess) NAMED(cuMemExportToShareableHandle)
+NAMED(cuMemImportFromShareableHandle) NAMED(cuMemHostRegister_v2) NAMED(cuMemHostUnregister)
+NAMED(cuMemHostGetDevicePointer_v2) NAMED(cuMemHostAlloc) NAMED(cuMemFreeHost)
+int cuCtxGetCurrent(void** context) { *context = 0; return 0; }
+int cuDeviceGet(int* device, int ordinal) { *device = ordinal; return 0; }
+#endif
 "#;
 
 const NCCL: &str = r#"
@@ -103,17 +118,13 @@ fn the_asked_process() {
         }
         "platform, count" => format!(
             "{} {}",
-            platform::current().is_ok(),
+            platform::at_init().is_ok(),
             platform::fork_device_count()
         ),
-        "copy" => {
-            let platform = platform::current().expect("a platform");
-            let nowhere = wholegraph::span::Address(0x1000);
-            let error = platform
-                .copy(nowhere, nowhere, 1, Default::default())
-                .expect_err("in this version");
-            format!("{:?} {}", error.kind, error.what)
-        }
+        "bind" => match platform::bind() {
+            Ok(platform) => platform.identity(),
+            Err(error) => format!("{:?} {}", error.kind, error.what),
+        },
         "nccl" => match nccl::version() {
             Ok(version) => version.to_string(),
             Err(error) => format!("{:?} {}", error.kind, error.what),
@@ -232,7 +243,7 @@ fn a_driver_that_is_no_library() {
 #[test]
 fn a_driver_with_devices() {
     let two = driver(&[]);
-    check(two.path(), "auto", "platform", "cuda", &[]);
+    check(two.path(), "auto", "init", "SUCCESS", &[]);
     check(two.path(), "auto", "count twice", "2 2", &[]);
     check(
         two.path(),
@@ -242,13 +253,29 @@ fn a_driver_with_devices() {
         &[],
     );
     check(two.path(), "auto", "platform, count", "true 2", &[]);
-    check(
-        two.path(),
-        "auto",
-        "copy",
-        "NotImplemented",
-        &["not in this version", "WHOLEMEMORY_PLATFORM=cpu"],
-    );
+}
+
+#[test]
+fn a_driver_that_is_too_old_for_the_library() {
+    if !cfg!(wholememory_kernels) {
+        let any = driver(&[]);
+        for question in ["bind", "platform"] {
+            let words = ["without nvcc", "WHOLEMEMORY_PLATFORM=cpu"];
+            check(any.path(), "auto", question, "NotSupported", &words);
+        }
+        return;
+    }
+    // One so old that it lacks functions, one that says its version, and a new one that fails.
+    let ancient = driver(&[]);
+    let words = ["cuDriverGetVersion", "too old"];
+    check(ancient.path(), "auto", "bind", "Cuda", &words);
+    let old = driver(&["VERSION=12040"]);
+    for question in ["bind", "platform"] {
+        check(old.path(), "auto", question, "NotSupported", &["12.4", "13.0"]);
+    }
+    let failing = driver(&["VERSION=13000"]);
+    let words = ["cuDeviceGetName", "999", "the words of the stub"];
+    check(failing.path(), "auto", "bind", "Cuda", &words);
 }
 
 #[test]

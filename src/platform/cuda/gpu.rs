@@ -15,8 +15,12 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 /// The oldest compute capability that the kernels run on.
 const LEAST_CAPABILITY: (i32, i32) = (8, 0);
 
-/// The CUDA major version that the library was built for; a driver of an older one cannot run its kernels.
-const TOOLKIT_MAJOR: i32 = 13;
+/// The CUDA major version that the kernels were built for; a driver of an older one cannot run them.
+fn toolkit_major() -> i32 {
+    option_env!("WHOLEMEMORY_CUDA_MAJOR")
+        .and_then(|major| major.parse().ok())
+        .unwrap_or(13)
+}
 
 /// Stream handles that name a default stream of the current context instead of a stream object.
 const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
@@ -314,11 +318,13 @@ fn check_driver(functions: &Functions) -> Result<()> {
     // SAFETY: the output outlives the call.
     unsafe { drive!(functions, cuDriverGetVersion(&mut version)) }?;
     let (major, minor) = (version / 1000, version % 1000 / 10);
+    let built_for = toolkit_major();
     ensure!(
-        major >= TOOLKIT_MAJOR,
+        major >= built_for,
         NotSupported,
-        "the CUDA driver here is for CUDA {major}.{minor}, this library needs one for CUDA {TOOLKIT_MAJOR}.0 or newer (driver 580); \
-         update the driver, or set WHOLEMEMORY_PLATFORM=cpu to do without GPUs"
+        "the CUDA driver here is for CUDA {major}.{minor}, this library needs one for CUDA {built_for}.0 or newer{}; \
+         update it, or set WHOLEMEMORY_PLATFORM=cpu to do without GPUs",
+        if built_for == 13 { " (driver 580)" } else { "" }
     );
     Ok(())
 }
