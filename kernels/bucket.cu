@@ -7,6 +7,7 @@
 #include "args.h"
 #include "common/place.h"
 #include "scratch.h"
+#include "told.cuh"
 
 namespace wmk {
 
@@ -315,4 +316,4 @@ cudaError_t bucket(const wmk_bucket_args *args, cudaStream_t stream) {
 
 }  // namespace wmk
 
-int wmk_bucket(const wmk_bucket_args *args, wmk_stream stream) { return wmk::bucket(args, stream); }
+int wmk_bucket(const wmk_bucket_args *args, wmk_stream stream) { return wmk::told(wmk::bucket(args, stream)); }

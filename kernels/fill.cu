@@ -5,6 +5,7 @@
 
 #include "args.h"
 #include "common/dtype.h"
+#include "told.cuh"
 
 namespace wmk {
 
@@ -82,4 +83,4 @@ cudaError_t fill(const wmk_fill_args *args, cudaStream_t stream) {
 
 }  // namespace wmk
 
-int wmk_fill(const wmk_fill_args *args, wmk_stream stream) { return wmk::fill(args, stream); }
+int wmk_fill(const wmk_fill_args *args, wmk_stream stream) { return wmk::told(wmk::fill(args, stream)); }

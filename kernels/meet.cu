@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "meet.cuh"
+#include "told.cuh"
 
 namespace wmk {
 
@@ -64,4 +65,4 @@ cudaError_t meet(const wmk_meet_args *args, cudaStream_t stream) {
 
 }  // namespace wmk
 
-int wmk_meet(const wmk_meet_args *args, wmk_stream stream) { return wmk::meet(args, stream); }
+int wmk_meet(const wmk_meet_args *args, wmk_stream stream) { return wmk::told(wmk::meet(args, stream)); }

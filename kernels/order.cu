@@ -1,6 +1,7 @@
 // In what order to read rows of memory that likes neighbours.
 
 #include "sort.cuh"
+#include "told.cuh"
 
 namespace wmk {
 
@@ -26,4 +27,4 @@ cudaError_t order(const wmk_order_args *args, cudaStream_t stream) {
 
 }  // namespace wmk
 
-int wmk_order(const wmk_order_args *args, wmk_stream stream) { return wmk::order(args, stream); }
+int wmk_order(const wmk_order_args *args, wmk_stream stream) { return wmk::told(wmk::order(args, stream)); }

@@ -3,6 +3,7 @@
 // block begins.
 
 #include "sort.cuh"
+#include "told.cuh"
 
 namespace wmk {
 
@@ -126,4 +127,4 @@ cudaError_t unique(const wmk_unique_args *args, cudaStream_t stream) {
 
 }  // namespace wmk
 
-int wmk_unique(const wmk_unique_args *args, wmk_stream stream) { return wmk::unique(args, stream); }
+int wmk_unique(const wmk_unique_args *args, wmk_stream stream) { return wmk::told(wmk::unique(args, stream)); }
