@@ -1,9 +1,10 @@
-// The arguments of every kernel operation, as the library's Rust side fills them (src/platform/cuda/launch.rs mirrors these
-// structs; a test compares the layouts). Addresses are device addresses unless a comment says "host". Plain C types only.
+// The arguments of every kernel operation, as the library's Rust side fills them (src/platform/cuda/launch.rs mirrors
+// these structs; a test compares the layouts). Addresses are device addresses unless a comment says "host". Plain C
+// types only.
 //
-// Every operation is `extern "C" int wmk_<op>(const wmk_<op>_args*, cudaStream_t)`: it enqueues on the stream of the current
-// context and returns a CUDA runtime error code, 0 for success. NULL arguments load the operation's kernels for the current
-// device and launch nothing. Nothing is allocated; operations with a `scratch` say how much they need.
+// Every operation is `extern "C" int wmk_<op>(const wmk_<op>_args*, cudaStream_t)`: it enqueues on the stream of the
+// current context and returns a CUDA runtime error code, 0 for success. NULL arguments load the operation's kernels for
+// the current device and launch nothing. Nothing is allocated; operations with a `scratch` say how much they need.
 #pragma once
 
 #include <stdint.h>
@@ -13,137 +14,107 @@ extern "C" {
 #endif
 
 // cudaStream_t and CUstream.
-typedef struct CUstream_st* wmk_stream;
-
-// Element types, the values of wholememory_dtype_t.
-enum wmk_dtype {
-  WMK_FLOAT = 1,
-  WMK_HALF = 2,
-  WMK_DOUBLE = 3,
-  WMK_BF16 = 4,
-  WMK_INT = 5,
-  WMK_INT64 = 6,
-  WMK_INT16 = 7,
-  WMK_INT8 = 8,
-};
-
-// Most ranks whose rows one gather or scatter can reach.
-#define WMK_MAX_PLACES 512
+typedef struct CUstream_st *wmk_stream;
 
 // Where the rows of a table are: row r of rank k, start_rows[k] <= r < start_rows[k + 1], begins at
 // bases[k] + offset_bytes + (r - start_rows[k]) * stride_bytes.
 typedef struct wmk_table {
-  const uint64_t* bases;       // host, `places` addresses
-  const uint64_t* start_rows;  // host, `places` + 1 values ascending from 0; may be NULL for one place
-  uint64_t places;             // 1 to WMK_MAX_PLACES
+  const uint64_t *bases;       // host, `places` addresses
+  const uint64_t *start_rows;  // host, `places` + 1 values ascending from 0; may be NULL for one place
+  uint64_t places;             // 1 to many_places of common/place.h
   uint64_t offset_bytes;
   uint64_t stride_bytes;
   uint64_t rows;  // ids outside [0, rows) are skipped
 } wmk_table;
 
-// How the elements of a row are accessed.
-enum wmk_path {
-  // Equal types. Both sides of every row, and the row's length, are multiples of `access_bytes` (1, 2, 4, 8 or 16).
-  WMK_PATH_MOVE = 0,
-  // Rows at any alignment of their elements, equal types of 1, 2 or 4 bytes: wide loads are shifted into wide stores.
-  WMK_PATH_SHIFT = 1,
-  // Different types; a piece of `wmk_piece_elements` is aligned on both sides and divides the row.
-  WMK_PATH_CONVERT = 2,
-  // Different types at any alignment of their elements.
-  WMK_PATH_CONVERT_SHIFT = 3,
-};
-
-// Rows between a table and plain memory: of a gather plain[i] = table[ids[i]], of a scatter table[ids[i]] = plain[i].
+// Rows between a table and plain memory: of a gather plain[i] = table[ids[i]], of a scatter table[ids[i]] = plain[i],
+// for ids in [0, rows). Rows may have any alignment that is a multiple of their elements' size.
 typedef struct wmk_rows_args {
   wmk_table table;
-  const void* ids;
+  const void *ids;
   uint64_t count;
   // NULL, or `count` positions: ids are taken, and plain rows moved, in this order.
-  const uint32_t* order;
+  const uint32_t *order;
   uint64_t plain;
   uint64_t plain_stride_bytes;
-  // NULL, or the board of a meeting (wmk_meet_args): the last block arrives there for this rank.
-  void* board;
-  uint32_t id_bytes;  // 4 or 8, signed
-  uint32_t from;      // wmk_dtype read
-  uint32_t to;        // wmk_dtype written
-  uint32_t path;      // wmk_path
-  uint32_t access_bytes;
-  uint32_t cols;            // elements of a row, below 2^31
-  uint32_t pieces_per_row;  // see wmk_piece_elements
+  // Elements of a row, below 2^31.
+  uint64_t cols;
+  // NULL, or the board of a meeting (wmk_board): the last block arrives there for this rank.
+  void *board;
+  uint32_t id_bytes;     // 4 or 8, signed
+  uint32_t table_dtype;  // the enumerators of wholememory_dtype_t
+  uint32_t plain_dtype;
+  // Most blocks of 256 threads; four to a multiprocessor fill a device.
   uint32_t blocks;
+  // 0: chosen by common/launch.h. Else one of its row_path that the alignments allow, for checks and measurements, and
+  // for path_move the bytes of an access.
+  uint32_t path;
+  uint32_t access_bytes;
 } wmk_rows_args;
 
-// Threads of a block, and the pieces each of them has in flight.
-#define WMK_ROWS_THREADS 256
-#define WMK_ROWS_FLIGHT 4
+int wmk_gather(const wmk_rows_args *args, wmk_stream stream);
+int wmk_scatter(const wmk_rows_args *args, wmk_stream stream);
 
-// A row is moved in pieces, one a thread: `access_bytes` of WMK_PATH_MOVE, else this many elements, so that the wider side has
-// 16 bytes. The shifting paths align their pieces to the row written. Where every row written begins at a multiple of a
-// piece's bytes, a row of n elements has ceil(n / piece) pieces; else up to ceil((n + piece - 1) / piece).
-#define wmk_piece_elements(from_bytes, to_bytes) (16 / ((from_bytes) > (to_bytes) ? (from_bytes) : (to_bytes)))
-
-int wmk_gather(const wmk_rows_args* args, wmk_stream stream);
-int wmk_scatter(const wmk_rows_args* args, wmk_stream stream);
-
-// Positions of ids in the order of their place in the table, for reading memory that likes neighbours: 0 to count - 1, stably
-// sorted by bits [shift, shift + bits) of the id. The order is a hint: any permutation is right.
+// Positions of ids in the order of their place in the table, for reading memory that likes neighbours: 0 to count - 1,
+// stably sorted by bits [shift, shift + bits) of the id. The order is a hint: any permutation is right.
 typedef struct wmk_order_args {
-  const void* ids;
+  const void *ids;
   uint64_t count;  // below 2^31
   uint64_t scratch;
   uint64_t scratch_bytes;
-  uint64_t* needed_bytes;  // host; set and nothing else done where scratch is 0
-  uint64_t* order;         // host; set to the address of the sorted positions (uint32), inside the scratch
+  uint64_t *needed_bytes;  // host; set and nothing else done where scratch is 0
+  uint64_t *order;         // host; set to the address of the sorted positions (uint32), inside the scratch
   uint32_t id_bytes;
   uint32_t shift;
   uint32_t bits;  // 1 to 32
   uint32_t reserved;
 } wmk_order_args;
 
-int wmk_order(const wmk_order_args* args, wmk_stream stream);
+int wmk_order(const wmk_order_args *args, wmk_stream stream);
 
-// Stable split of ids by owner: owner k has the ids in [start_rows[k], start_rows[k + 1]); its bucket is bucket_of_owner[k].
-// Ids and their positions are written bucket by bucket, ids outside [0, start_rows[owners]) left out.
+// Stable split of ids by owner: owner k has the ids in [start_rows[k], start_rows[k + 1]); its bucket is
+// bucket_of_owner[k]. Ids and their positions are written bucket by bucket, ids outside [0, start_rows[owners]) left
+// out.
 typedef struct wmk_bucket_args {
-  const void* ids;
+  const void *ids;
   uint64_t count;
-  const uint64_t* start_rows;       // host, owners + 1 values
-  const uint32_t* bucket_of_owner;  // host
+  const uint64_t *start_rows;       // host, owners + 1 values
+  const uint32_t *bucket_of_owner;  // host
   uint64_t owners;
   uint64_t buckets;  // 1 to WMK_MAX_BUCKETS
-  void* ids_out;     // room for count ids of id_bytes
-  int64_t* positions;
-  uint64_t* counts;  // memory that both host and device can write, `buckets` values; there when the stream has passed
+  void *ids_out;     // room for count ids of id_bytes
+  int64_t *positions;
+  uint64_t *counts;  // memory that both host and device can write, `buckets` values; there when the stream has passed
   uint64_t scratch;
   uint64_t scratch_bytes;
-  uint64_t* needed_bytes;  // host; set and nothing else done where scratch is 0
+  uint64_t *needed_bytes;  // host; set and nothing else done where scratch is 0
   uint32_t id_bytes;
   uint32_t blocks;  // most blocks to use
 } wmk_bucket_args;
 
 #define WMK_MAX_BUCKETS 4096
 
-int wmk_bucket(const wmk_bucket_args* args, wmk_stream stream);
+int wmk_bucket(const wmk_bucket_args *args, wmk_stream stream);
 
 // The distinct ids, ascending, and for every position the slot of its id. No id is negative or has bits from `bits` on.
 typedef struct wmk_unique_args {
-  const void* ids;
+  const void *ids;
   uint64_t count;  // below 2^31
-  void* unique;    // room for count ids of id_bytes
-  int64_t* slots;
-  uint64_t* distinct;  // memory that both host and device can write; there when the stream has passed
+  void *unique;    // room for count ids of id_bytes
+  int64_t *slots;
+  uint64_t *distinct;  // memory that both host and device can write; there when the stream has passed
   uint64_t scratch;
   uint64_t scratch_bytes;
-  uint64_t* needed_bytes;  // host; set and nothing else done where scratch is 0
+  uint64_t *needed_bytes;  // host; set and nothing else done where scratch is 0
   uint32_t id_bytes;
   uint32_t bits;  // 1 to 63
 } wmk_unique_args;
 
-int wmk_unique(const wmk_unique_args* args, wmk_stream stream);
+int wmk_unique(const wmk_unique_args *args, wmk_stream stream);
 
-// What a rank keeps in its own memory to meet others, followed by two arrays of `ranks` words: the addresses (of words on the
-// boards of the others, as this rank maps them) where it posts its arrivals, and its own words where the others post theirs.
+// What a rank keeps in its own memory to meet others, followed by two arrays of `ranks` words: the addresses (of words
+// on the boards of the others, as this rank maps them) where it posts its arrivals, and its own words where the others
+// post theirs.
 typedef struct wmk_board {
   uint64_t epoch;        // meetings that this rank has left
   uint32_t blocks_done;  // of a kernel that arrives with its last block
@@ -157,31 +128,32 @@ enum wmk_meet_part {
   WMK_MEET_WAIT = 2,
 };
 
-// A meeting of ranks in the order of their streams. What a rank wrote before it arrived, the others see after they waited.
+// A meeting of ranks in the order of their streams. What a rank wrote before it arrived, the others see after they
+// waited.
 typedef struct wmk_meet_args {
-  void* board;
-  const uint32_t* abort;  // memory that the host writes: not 0 ends all waiting
+  void *board;
+  const uint32_t *abort;  // memory that the host writes: not 0 ends all waiting
   uint32_t parts;         // wmk_meet_part
   uint32_t reserved;
 } wmk_meet_args;
 
-int wmk_meet(const wmk_meet_args* args, wmk_stream stream);
+int wmk_meet(const wmk_meet_args *args, wmk_stream stream);
 
 // rows[r][c] = input[c] + r, the sum in the type itself, r going through a float.
 typedef struct wmk_fill_args {
-  const void* input;
+  const void *input;
   uint64_t output;
   uint64_t stride_bytes;
   uint64_t rows;
   uint64_t cols;
-  uint32_t dtype;
+  uint32_t dtype;  // the enumerators of wholememory_dtype_t
   uint32_t reserved;
 } wmk_fill_args;
 
-int wmk_fill(const wmk_fill_args* args, wmk_stream stream);
+int wmk_fill(const wmk_fill_args *args, wmk_stream stream);
 
 // The runtime's words for a code that one of these functions returned.
-const char* wmk_words(int code);
+const char *wmk_words(int code);
 
 #ifdef __cplusplus
 }

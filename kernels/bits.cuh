@@ -49,25 +49,25 @@ __device__ __forceinline__ Bits<1> load<1>(uint64_t address) {
   return b;
 }
 
-__device__ __forceinline__ void store(uint64_t address, const Bits<16>& b) {
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]), "r"(b.word[2]),
-               "r"(b.word[3]));
+__device__ __forceinline__ void store(uint64_t address, const Bits<16> &b) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]),
+               "r"(b.word[2]), "r"(b.word[3]));
 }
-__device__ __forceinline__ void store(uint64_t address, const Bits<8>& b) {
+__device__ __forceinline__ void store(uint64_t address, const Bits<8> &b) {
   asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]));
 }
-__device__ __forceinline__ void store(uint64_t address, const Bits<4>& b) {
+__device__ __forceinline__ void store(uint64_t address, const Bits<4> &b) {
   asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(b.word[0]));
 }
-__device__ __forceinline__ void store(uint64_t address, const Bits<2>& b) {
+__device__ __forceinline__ void store(uint64_t address, const Bits<2> &b) {
   asm volatile("st.global.u16 [%0], %1;" ::"l"(address), "r"(b.word[0]));
 }
-__device__ __forceinline__ void store(uint64_t address, const Bits<1>& b) {
+__device__ __forceinline__ void store(uint64_t address, const Bits<1> &b) {
   asm volatile("st.global.u8 [%0], %1;" ::"l"(address), "r"(b.word[0]));
 }
 
 template <class T>
-__device__ __forceinline__ Bits<sizeof(T)> bits_of(const T& value) {
+__device__ __forceinline__ Bits<sizeof(T)> bits_of(const T &value) {
   Bits<sizeof(T)> b;
   b.word[0] = 0;
   memcpy(&b, &value, sizeof(T));
@@ -75,15 +75,15 @@ __device__ __forceinline__ Bits<sizeof(T)> bits_of(const T& value) {
 }
 
 template <class T>
-__device__ __forceinline__ T value_of(const Bits<sizeof(T)>& b) {
+__device__ __forceinline__ T value_of(const Bits<sizeof(T)> &b) {
   T value;
   memcpy(&value, &b, sizeof(T));
   return value;
 }
 
 // The kBytes that begin `skip` bytes (less than kBytes) into `low` followed by `high`.
-__device__ __forceinline__ Bits<16> window(const Bits<16>& low, const Bits<16>& high, uint32_t skip) {
-  const uint32_t* h = high.word;
+__device__ __forceinline__ Bits<16> window(const Bits<16> &low, const Bits<16> &high, uint32_t skip) {
+  const uint32_t *h = high.word;
   const uint32_t w[8] = {low.word[0], low.word[1], low.word[2], low.word[3], h[0], h[1], h[2], h[3]};
   const bool two = skip & 8, one = skip & 4;
   uint32_t x[6], y[5];
@@ -96,23 +96,23 @@ __device__ __forceinline__ Bits<16> window(const Bits<16>& low, const Bits<16>& 
   for (int i = 0; i < 4; i++) b.word[i] = __funnelshift_r(y[i], y[i + 1], skip * 8);
   return b;
 }
-__device__ __forceinline__ Bits<8> window(const Bits<8>& low, const Bits<8>& high, uint32_t skip) {
+__device__ __forceinline__ Bits<8> window(const Bits<8> &low, const Bits<8> &high, uint32_t skip) {
   const uint32_t w0 = low.word[0], w1 = low.word[1], w2 = high.word[0], w3 = high.word[1];
   const bool one = skip & 4;
   const uint32_t y0 = one ? w1 : w0, y1 = one ? w2 : w1, y2 = one ? w3 : w2;
   return {{__funnelshift_r(y0, y1, skip * 8), __funnelshift_r(y1, y2, skip * 8)}};
 }
-__device__ __forceinline__ Bits<4> window(const Bits<4>& low, const Bits<4>& high, uint32_t skip) {
+__device__ __forceinline__ Bits<4> window(const Bits<4> &low, const Bits<4> &high, uint32_t skip) {
   return {{__funnelshift_r(low.word[0], high.word[0], skip * 8)}};
 }
 // `low` may be a word that nobody loaded, with anything above its 2 bytes.
-__device__ __forceinline__ Bits<2> window(const Bits<2>& low, const Bits<2>& high, uint32_t skip) {
+__device__ __forceinline__ Bits<2> window(const Bits<2> &low, const Bits<2> &high, uint32_t skip) {
   return {{(((low.word[0] & 0xffff) | high.word[0] << 16) >> (skip * 8)) & 0xffff}};
 }
-__device__ __forceinline__ Bits<1> window(const Bits<1>& low, const Bits<1>&, uint32_t) { return low; }
+__device__ __forceinline__ Bits<1> window(const Bits<1> &low, const Bits<1> &, uint32_t) { return low; }
 
 template <int kBytes>
-__device__ __forceinline__ Bits<kBytes> from_next_lane(const Bits<kBytes>& b) {
+__device__ __forceinline__ Bits<kBytes> from_next_lane(const Bits<kBytes> &b) {
   Bits<kBytes> next;
 #pragma unroll
   for (int i = 0; i < Bits<kBytes>::kWords; i++) next.word[i] = __shfl_down_sync(0xffffffff, b.word[i], 1);
@@ -121,7 +121,7 @@ __device__ __forceinline__ Bits<kBytes> from_next_lane(const Bits<kBytes>& b) {
 
 // Puts an element of kElement bytes at byte `at` of a word that is 0 there; `at` need not be known when compiling.
 template <int kElement, int kBytes>
-__device__ __forceinline__ void put(Bits<kBytes>& b, uint32_t at, const Bits<kElement>& element) {
+__device__ __forceinline__ void put(Bits<kBytes> &b, uint32_t at, const Bits<kElement> &element) {
   if constexpr (kElement >= 4) {
 #pragma unroll
     for (int i = 0; i < Bits<kBytes>::kWords; i++) {

@@ -8,6 +8,14 @@ namespace wmk {
 template <int kMost>
 using Kernel = void (*)(Job<kMost>);
 
+// What a kernel is compiled for.
+struct Ask {
+  uint32_t from;
+  uint32_t to;
+  uint32_t path;
+  uint32_t access_bytes;
+};
+
 // A kernel and how many pieces a thread of it has in flight; no kernel where the arguments name none.
 template <int kMost>
 struct Choice {
@@ -34,30 +42,13 @@ Choice<kMost> shifted() {
   return {shifted_rows<From, To, kCount, kFlight, kBlocks, kWay, kMost>, kFlight};
 }
 
-inline int dtype_bytes(uint32_t dtype) {
-  switch (dtype) {
-    case WMK_INT8:
-      return 1;
-    case WMK_HALF:
-    case WMK_BF16:
-    case WMK_INT16:
-      return 2;
-    case WMK_FLOAT:
-    case WMK_INT:
-      return 4;
-    default:
-      return 8;
-  }
-}
-
 // Kernels for equal types: they move bytes.
 template <Way kWay>
 struct Moves {
   template <int kMost>
-  static Choice<kMost> pick(const wmk_rows_args& args) {
-    if (args.from != args.to) return {};
-    if (args.path == WMK_PATH_MOVE) {
-      switch (args.access_bytes) {
+  static Choice<kMost> pick(const Ask &ask) {
+    if (ask.path == path_move) {
+      switch (ask.access_bytes) {
         case 1:
           return aligned<uint8_t, uint8_t, 1, kWay, kMost>();
         case 2:
@@ -70,8 +61,8 @@ struct Moves {
           return aligned<uint32_t, uint32_t, 4, kWay, kMost>();
       }
     }
-    if (args.path == WMK_PATH_SHIFT) {
-      switch (dtype_bytes(args.from)) {
+    if (ask.path == path_shift) {
+      switch (dtype_bytes(ask.from)) {
         case 1:
           return shifted<uint8_t, uint8_t, 16, kWay, kMost>();
         case 2:
@@ -83,63 +74,83 @@ struct Moves {
     return {};
   }
 
-  // Calls `f` with arguments that name each of the kernels.
+  // Calls `f` with what each of the kernels is compiled for.
   template <class F>
   static void each(F f) {
-    wmk_rows_args args{};
-    for (uint32_t bytes = 1; bytes <= 16; bytes *= 2) {
-      args.from = args.to = WMK_INT8;
-      args.path = WMK_PATH_MOVE;
-      args.access_bytes = bytes;
-      f(args);
-    }
-    for (uint32_t dtype : {WMK_INT8, WMK_INT16, WMK_INT}) {
-      args.from = args.to = dtype;
-      args.path = WMK_PATH_SHIFT;
-      f(args);
-    }
+    for (uint32_t bytes = 1; bytes <= access_limit; bytes *= 2) f(Ask{dtype_int8, dtype_int8, path_move, bytes});
+    for (uint32_t type : {dtype_int8, dtype_int16, dtype_int}) f(Ask{type, type, path_shift, 0});
   }
 };
 
 template <class Picker, int kMost>
 cudaError_t load_kernels() {
   cudaError_t code = cudaSuccess;
-  Picker::each([&](const wmk_rows_args& args) {
-    const Kernel<kMost> kernel = Picker::template pick<kMost>(args).kernel;
+  Picker::each([&](const Ask &ask) {
+    const Kernel<kMost> kernel = Picker::template pick<kMost>(ask).kernel;
     cudaFuncAttributes attributes;
-    if (code == cudaSuccess) code = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+    if (code == cudaSuccess) code = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(kernel));
   });
   return code;
 }
 
+inline row_facts facts_of(const wmk_rows_args &args, bool scatters) {
+  uint64_t table_bits = args.table.offset_bytes | args.table.stride_bytes;
+  for (uint64_t k = 0; k < args.table.places; k++) table_bits |= args.table.bases[k];
+  const uint64_t plain_bits = args.plain | args.plain_stride_bytes;
+  row_facts facts;
+  facts.cols = args.cols;
+  facts.from_bytes = dtype_bytes(scatters ? args.plain_dtype : args.table_dtype);
+  facts.to_bytes = dtype_bytes(scatters ? args.table_dtype : args.plain_dtype);
+  facts.converts = args.table_dtype != args.plain_dtype;
+  facts.from_bits = scatters ? plain_bits : table_bits;
+  facts.to_bits = scatters ? table_bits : plain_bits;
+  return facts;
+}
+
+inline row_shape shape_for(const wmk_rows_args &args, bool scatters) {
+  const row_facts facts = facts_of(args, scatters);
+  if (args.path == 0) return shape_of(facts);
+  row_shape shape = shape_on(args.path, facts);
+  if (args.path == path_move && args.access_bytes != 0) {
+    shape.pieces_per_row = shape.pieces_per_row * shape.access_bytes / args.access_bytes;
+    shape.access_bytes = args.access_bytes;
+  }
+  return shape;
+}
+
 template <class Picker, int kMost>
-cudaError_t launch(const wmk_rows_args& args, bool scatters, cudaStream_t stream) {
-  const Choice<kMost> choice = Picker::template pick<kMost>(args);
-  if (choice.kernel == nullptr || args.pieces_per_row == 0 || args.pieces_per_row >= kPiecesLimit || args.blocks == 0) {
+cudaError_t launch(const wmk_rows_args &args, bool scatters, cudaStream_t stream) {
+  const row_shape shape = shape_for(args, scatters);
+  const uint32_t from = scatters ? args.plain_dtype : args.table_dtype,
+                 to = scatters ? args.table_dtype : args.plain_dtype;
+  const Choice<kMost> choice = Picker::template pick<kMost>({from, to, shape.path, shape.access_bytes});
+  if (choice.kernel == nullptr || shape.pieces_per_row == 0 || shape.pieces_per_row >= pieces_limit ||
+      args.cols > INT32_MAX || args.blocks == 0) {
     return cudaErrorInvalidValue;
   }
   Job<kMost> job{};
-  job.places = pack<kMost>(args.table);
+  job.table = pack_places<kMost>(args.table.bases, args.table.start_rows, args.table.places, args.table.offset_bytes,
+                                 args.table.stride_bytes, args.table.rows);
   job.ids = args.ids;
   job.order = args.order;
   job.plain = args.plain;
   job.plain_stride_bytes = args.plain_stride_bytes;
   job.plain_rows = args.count;
-  job.split = split_of(args.pieces_per_row);
-  job.cols = args.cols;
+  job.by = split_of(static_cast<uint32_t>(shape.pieces_per_row));
+  job.cols = static_cast<uint32_t>(args.cols);
   job.wide_ids = args.id_bytes == 8;
   job.scatters = scatters;
   const uint32_t tile = kThreads * choice.flight;
-  const uint64_t rows_a_launch = (kPiecesLimit - 1) / args.pieces_per_row;
+  const uint64_t rows_a_launch = (pieces_limit - 1) / shape.pieces_per_row;
   for (uint64_t first = 0; first < args.count; first += rows_a_launch) {
     const uint64_t rows = args.count - first < rows_a_launch ? args.count - first : rows_a_launch;
     job.first = first;
-    job.pieces = static_cast<uint32_t>(rows * args.pieces_per_row);
-    job.board = first + rows == args.count ? static_cast<wmk_board*>(args.board) : nullptr;
+    job.pieces = static_cast<uint32_t>(rows * shape.pieces_per_row);
+    job.board = first + rows == args.count ? static_cast<wmk_board *>(args.board) : nullptr;
     const uint32_t tiles = (job.pieces + tile - 1) / tile;
-    void* parameters[] = {&job};
+    void *parameters[] = {&job};
     const cudaError_t code =
-        cudaLaunchKernel(reinterpret_cast<const void*>(choice.kernel), dim3(args.blocks < tiles ? args.blocks : tiles),
+        cudaLaunchKernel(reinterpret_cast<const void *>(choice.kernel), dim3(args.blocks < tiles ? args.blocks : tiles),
                          dim3(kThreads), parameters, 0, stream);
     if (code != cudaSuccess) return code;
   }
@@ -147,23 +158,26 @@ cudaError_t launch(const wmk_rows_args& args, bool scatters, cudaStream_t stream
 }
 
 // Kernels for different types, in convert.cu; they go both ways. NULL arguments load them.
-cudaError_t convert_rows(const wmk_rows_args* args, bool scatters, cudaStream_t stream);
+cudaError_t convert_rows(const wmk_rows_args *args, bool scatters, cudaStream_t stream);
 
 template <Way kWay>
-cudaError_t move_rows(const wmk_rows_args* args, cudaStream_t stream) {
+cudaError_t move_rows(const wmk_rows_args *args, cudaStream_t stream) {
   constexpr bool kScatters = kWay == Way::kScatter;
   if (args == nullptr) {
-    for (const cudaError_t code : {load_kernels<Moves<kWay>, kOnePlace>(), load_kernels<Moves<kWay>, kFewPlaces>(),
-                                   load_kernels<Moves<kWay>, kManyPlaces>()}) {
+    for (const cudaError_t code : {load_kernels<Moves<kWay>, one_place>(), load_kernels<Moves<kWay>, few_places>(),
+                                   load_kernels<Moves<kWay>, many_places>()}) {
       if (code != cudaSuccess) return code;
     }
     return convert_rows(nullptr, kScatters, stream);
   }
-  if (args->table.places == 0 || args->table.places > kManyPlaces) return cudaErrorInvalidValue;
-  if (args->from != args->to) return convert_rows(args, kScatters, stream);
-  if (args->table.places <= kOnePlace) return launch<Moves<kWay>, kOnePlace>(*args, kScatters, stream);
-  if (args->table.places <= kFewPlaces) return launch<Moves<kWay>, kFewPlaces>(*args, kScatters, stream);
-  return launch<Moves<kWay>, kManyPlaces>(*args, kScatters, stream);
+  const uint32_t types[] = {args->table_dtype, args->plain_dtype};
+  if (!is_dtype(types[0]) || !is_dtype(types[1]) || args->table.places == 0 || args->table.places > many_places) {
+    return cudaErrorInvalidValue;
+  }
+  if (types[0] != types[1]) return convert_rows(args, kScatters, stream);
+  if (args->table.places <= one_place) return launch<Moves<kWay>, one_place>(*args, kScatters, stream);
+  if (args->table.places <= few_places) return launch<Moves<kWay>, few_places>(*args, kScatters, stream);
+  return launch<Moves<kWay>, many_places>(*args, kScatters, stream);
 }
 
 }  // namespace wmk

@@ -1,7 +1,11 @@
 // Rows of a row of values plus the row's number.
 
-#include "convert.cuh"
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include "args.h"
+#include "common/dtype.h"
+#include "told.cuh"
 
 namespace wmk {
 
@@ -13,7 +17,8 @@ constexpr uint64_t kMostBlocks = 4096;
 template <class T>
 __device__ __forceinline__ T plus_row(T x, uint64_t row) {
   // Integers take the low bits of the float's integral value.
-  return static_cast<T>(static_cast<uint64_t>(x) + static_cast<uint64_t>(static_cast<int64_t>(static_cast<float>(row))));
+  return static_cast<T>(static_cast<uint64_t>(x) +
+                        static_cast<uint64_t>(static_cast<int64_t>(static_cast<float>(row))));
 }
 template <>
 __device__ __forceinline__ float plus_row(float x, uint64_t row) {
@@ -33,42 +38,42 @@ __device__ __forceinline__ __nv_bfloat16 plus_row(__nv_bfloat16 x, uint64_t row)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) fill_kernel(const T* input, uint64_t output, uint64_t stride_bytes, uint64_t rows,
-                                                        uint64_t cols) {
+__global__ void __launch_bounds__(kThreads)
+    fill_kernel(const T *input, uint64_t output, uint64_t stride_bytes, uint64_t rows, uint64_t cols) {
   const uint64_t step = uint64_t{gridDim.x} * kThreads;
   for (uint64_t i = blockIdx.x * uint64_t{kThreads} + threadIdx.x; i < rows * cols; i += step) {
     const uint64_t row = i / cols, col = i % cols;
-    reinterpret_cast<T*>(output + row * stride_bytes)[col] = plus_row(input[col], row);
+    reinterpret_cast<T *>(output + row * stride_bytes)[col] = plus_row(input[col], row);
   }
 }
 
 template <class T>
-cudaError_t fill_with(const wmk_fill_args* args, cudaStream_t stream) {
+cudaError_t fill_with(const wmk_fill_args *args, cudaStream_t stream) {
   const uint64_t blocks = (args->rows * args->cols + kThreads - 1) / kThreads;
   fill_kernel<T><<<static_cast<uint32_t>(blocks < kMostBlocks ? blocks : kMostBlocks), kThreads, 0, stream>>>(
-      static_cast<const T*>(args->input), args->output, args->stride_bytes, args->rows, args->cols);
+      static_cast<const T *>(args->input), args->output, args->stride_bytes, args->rows, args->cols);
   return cudaGetLastError();
 }
 
-cudaError_t fill(const wmk_fill_args* args, cudaStream_t stream) {
+cudaError_t fill(const wmk_fill_args *args, cudaStream_t stream) {
   // Nobody waits for this operation on a device, so its kernels may be loaded when first used.
   if (args == nullptr || args->rows == 0 || args->cols == 0) return cudaSuccess;
   switch (args->dtype) {
-    case WMK_FLOAT:
+    case dtype_float:
       return fill_with<float>(args, stream);
-    case WMK_HALF:
+    case dtype_half:
       return fill_with<__half>(args, stream);
-    case WMK_DOUBLE:
+    case dtype_double:
       return fill_with<double>(args, stream);
-    case WMK_BF16:
+    case dtype_bf16:
       return fill_with<__nv_bfloat16>(args, stream);
-    case WMK_INT:
+    case dtype_int:
       return fill_with<int32_t>(args, stream);
-    case WMK_INT64:
+    case dtype_int64:
       return fill_with<int64_t>(args, stream);
-    case WMK_INT16:
+    case dtype_int16:
       return fill_with<int16_t>(args, stream);
-    case WMK_INT8:
+    case dtype_int8:
       return fill_with<int8_t>(args, stream);
   }
   return cudaErrorInvalidValue;
@@ -78,4 +83,4 @@ cudaError_t fill(const wmk_fill_args* args, cudaStream_t stream) {
 
 }  // namespace wmk
 
-int wmk_fill(const wmk_fill_args* args, wmk_stream stream) { return wmk::fill(args, stream); }
+int wmk_fill(const wmk_fill_args *args, wmk_stream stream) { return wmk::told(wmk::fill(args, stream)); }

@@ -1,10 +1,11 @@
 // A meeting of ranks in the order of their streams: a kernel of its own, a lane a peer, so that whoever waits keeps no
-// multiprocessor from the work that is waited for. The number of the meeting is in device memory and the kernel counts it on,
-// so that a captured graph can be replayed.
+// multiprocessor from the work that is waited for. The number of the meeting is in device memory and the kernel counts
+// it on, so that a captured graph can be replayed.
 
 #include <cuda_runtime.h>
 
 #include "meet.cuh"
+#include "told.cuh"
 
 namespace wmk {
 
@@ -15,19 +16,19 @@ constexpr uint32_t kLanes = 32;
 constexpr uint32_t kLooksAnAbort = 16;
 constexpr uint32_t kFirstPauseNs = 32, kLastPauseNs = 512;
 
-__device__ __forceinline__ uint64_t acquire(const uint64_t* word) {
+__device__ __forceinline__ uint64_t acquire(const uint64_t *word) {
   uint64_t value;
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
   return value;
 }
 
-__device__ __forceinline__ uint32_t peek(const uint32_t* word) {
+__device__ __forceinline__ uint32_t peek(const uint32_t *word) {
   uint32_t value;
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
   return value;
 }
 
-__global__ void __launch_bounds__(kLanes) meet_kernel(wmk_board* board, const uint32_t* abort, uint32_t parts) {
+__global__ void __launch_bounds__(kLanes) meet_kernel(wmk_board *board, const uint32_t *abort, uint32_t parts) {
   const uint32_t lane = threadIdx.x;
   const uint64_t meeting = board->epoch + 1;
   if (parts & WMK_MEET_ARRIVE) post_arrival(board, meeting, lane, kLanes);
@@ -51,12 +52,12 @@ __global__ void __launch_bounds__(kLanes) meet_kernel(wmk_board* board, const ui
   if (lane == 0) board->epoch = meeting;
 }
 
-cudaError_t meet(const wmk_meet_args* args, cudaStream_t stream) {
+cudaError_t meet(const wmk_meet_args *args, cudaStream_t stream) {
   if (args == nullptr) {
     cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(meet_kernel));
+    return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(meet_kernel));
   }
-  meet_kernel<<<1, kLanes, 0, stream>>>(static_cast<wmk_board*>(args->board), args->abort, args->parts);
+  meet_kernel<<<1, kLanes, 0, stream>>>(static_cast<wmk_board *>(args->board), args->abort, args->parts);
   return cudaGetLastError();
 }
 
@@ -64,4 +65,4 @@ cudaError_t meet(const wmk_meet_args* args, cudaStream_t stream) {
 
 }  // namespace wmk
 
-int wmk_meet(const wmk_meet_args* args, wmk_stream stream) { return wmk::meet(args, stream); }
+int wmk_meet(const wmk_meet_args *args, wmk_stream stream) { return wmk::told(wmk::meet(args, stream)); }

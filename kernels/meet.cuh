@@ -7,12 +7,12 @@ namespace wmk {
 
 #ifdef __CUDACC__
 
-__device__ __forceinline__ uint64_t* addresses_of(wmk_board* board) { return reinterpret_cast<uint64_t*>(board + 1); }
+__device__ __forceinline__ uint64_t *addresses_of(wmk_board *board) { return reinterpret_cast<uint64_t *>(board + 1); }
 
-__device__ __forceinline__ uint64_t* posts_of(wmk_board* board) { return addresses_of(board) + board->ranks; }
+__device__ __forceinline__ uint64_t *posts_of(wmk_board *board) { return addresses_of(board) + board->ranks; }
 
 // By `lanes` threads together. What the grid wrote or this thread has seen written is visible to who sees the post.
-__device__ __forceinline__ void post_arrival(wmk_board* board, uint64_t meeting, uint32_t lane, uint32_t lanes) {
+__device__ __forceinline__ void post_arrival(wmk_board *board, uint64_t meeting, uint32_t lane, uint32_t lanes) {
   for (uint32_t peer = lane; peer < board->ranks; peer += lanes) {
     if (peer == board->rank) continue;
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(addresses_of(board)[peer]), "l"(meeting) : "memory");
@@ -20,7 +20,7 @@ __device__ __forceinline__ void post_arrival(wmk_board* board, uint64_t meeting,
 }
 
 // The last block of the grid arrives for the rank; every thread calls this as its last act. No board, nothing to do.
-__device__ __forceinline__ void arrive_with_last_block(wmk_board* board) {
+__device__ __forceinline__ void arrive_with_last_block(wmk_board *board) {
   if (board == nullptr) return;
   __syncthreads();
   __shared__ bool last;

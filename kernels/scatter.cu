@@ -1,3 +1,6 @@
 #include "dispatch.cuh"
+#include "told.cuh"
 
-int wmk_scatter(const wmk_rows_args* args, wmk_stream stream) { return wmk::move_rows<wmk::Way::kScatter>(args, stream); }
+int wmk_scatter(const wmk_rows_args *args, wmk_stream stream) {
+  return wmk::told(wmk::move_rows<wmk::Way::kScatter>(args, stream));
+}

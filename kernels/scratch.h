@@ -13,10 +13,10 @@ class Scratch {
 
   // Room for `count` values, aligned to 256 bytes where the block is.
   template <class T>
-  T* take(uint64_t count) {
+  T *take(uint64_t count) {
     const uint64_t at = address_ + taken_;
     taken_ += (count * sizeof(T) + 255) / 256 * 256;
-    return reinterpret_cast<T*>(at);
+    return reinterpret_cast<T *>(at);
   }
 
   bool counts_only() const { return address_ == 0; }

@@ -1,7 +1,9 @@
-// The distinct ids, ascending: sorted, the first of every run of equal ids takes the next slot. Every block takes one stretch
-// of the sorted ids; a count of the runs that begin in each and a scan over the blocks say with which slot a block begins.
+// The distinct ids, ascending: sorted, the first of every run of equal ids takes the next slot. Every block takes one
+// stretch of the sorted ids; a count of the runs that begin in each and a scan over the blocks say with which slot a
+// block begins.
 
 #include "sort.cuh"
+#include "told.cuh"
 
 namespace wmk {
 
@@ -13,19 +15,21 @@ constexpr uint32_t kMostBlocks = 512;
 constexpr uint32_t kFewIds = 8192;
 
 struct Runs {
-  const uint64_t* keys;
-  const uint32_t* positions;
+  const uint64_t *keys;
+  const uint32_t *positions;
   uint32_t count;
   uint32_t stretch;
   uint32_t wide_ids;
   // Runs that begin in a block's stretch; after the scan: before it.
-  uint32_t* begins;
-  void* unique;
-  int64_t* slots;
-  uint64_t* distinct;
+  uint32_t *begins;
+  void *unique;
+  int64_t *slots;
+  uint64_t *distinct;
 };
 
-__device__ __forceinline__ bool begins_run(const Runs& runs, uint32_t i) { return i == 0 || runs.keys[i] != runs.keys[i - 1]; }
+__device__ __forceinline__ bool begins_run(const Runs &runs, uint32_t i) {
+  return i == 0 || runs.keys[i] != runs.keys[i - 1];
+}
 
 __global__ void __launch_bounds__(kThreads) count_runs(const Runs runs) {
   const uint32_t begin = blockIdx.x * runs.stretch;
@@ -39,7 +43,7 @@ __global__ void __launch_bounds__(kThreads) count_runs(const Runs runs) {
 }
 
 // One warp.
-__global__ void scan_runs(uint32_t* begins, uint32_t blocks, uint64_t* distinct) {
+__global__ void scan_runs(uint32_t *begins, uint32_t blocks, uint64_t *distinct) {
   const uint32_t lane = threadIdx.x;
   uint32_t sum = 0;
   for (uint32_t i = lane; i - lane < blocks; i += 32) {
@@ -77,14 +81,14 @@ __global__ void __launch_bounds__(kThreads) write_runs(const Runs runs) {
     before += all;
     if (at < end) {
       runs.slots[runs.positions[at]] = slot;
-      if (begins && runs.wide_ids) static_cast<int64_t*>(runs.unique)[slot] = static_cast<int64_t>(runs.keys[at]);
-      if (begins && !runs.wide_ids) static_cast<int32_t*>(runs.unique)[slot] = static_cast<int32_t>(runs.keys[at]);
+      if (begins && runs.wide_ids) static_cast<int64_t *>(runs.unique)[slot] = static_cast<int64_t>(runs.keys[at]);
+      if (begins && !runs.wide_ids) static_cast<int32_t *>(runs.unique)[slot] = static_cast<int32_t>(runs.keys[at]);
     }
   }
   if (runs.begins == nullptr && threadIdx.x == 0) *runs.distinct = before;
 }
 
-cudaError_t unique(const wmk_unique_args* args, cudaStream_t stream) {
+cudaError_t unique(const wmk_unique_args *args, cudaStream_t stream) {
   // Only calls that nobody waits for on a device use these kernels, so they may be loaded when first used.
   if (args == nullptr) return cudaSuccess;
   if (args->count == 0 || args->count > INT32_MAX || args->bits == 0 || args->bits > 63) return cudaErrorInvalidValue;
@@ -123,4 +127,4 @@ cudaError_t unique(const wmk_unique_args* args, cudaStream_t stream) {
 
 }  // namespace wmk
 
-int wmk_unique(const wmk_unique_args* args, wmk_stream stream) { return wmk::unique(args, stream); }
+int wmk_unique(const wmk_unique_args *args, wmk_stream stream) { return wmk::told(wmk::unique(args, stream)); }

@@ -2,4 +2,4 @@
 
 #include "args.h"
 
-const char* wmk_words(int code) { return cudaGetErrorString(static_cast<cudaError_t>(code)); }
+const char *wmk_words(int code) { return cudaGetErrorString(static_cast<cudaError_t>(code)); }

@@ -2,6 +2,7 @@
 
 /// An address in some memory (host or device). The library never reads it outside `platform/` and `ffi/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
 pub struct Address(pub usize);
 
 impl Address {

@@ -1,9 +1,10 @@
 // Checks the kernels on the current device and prints `N passed, N failed`.
-//   check_kernels [rounds] [quick]     rounds of the gather and scatter cases (default 6); quick leaves out the largest call
+//   check_kernels [rounds] [quick]     rounds of the gather and scatter cases (default 6); quick leaves out the largest
+//   call
 
 #include "check.h"
 
-int main(int argc, char** argv) {
+int main(int argc, char **argv) {
   // Streams that wait for each other must not share a queue.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   const int rounds = argc > 1 ? atoi(argv[1]) : 6;
@@ -11,7 +12,7 @@ int main(int argc, char** argv) {
   CUDA(cudaGetDeviceProperties(&device, 0));
   printf("%s, %d multiprocessors\n", device.name, device.multiProcessorCount);
   Tally tally;
-  auto section = [&](const char* name, auto body) {
+  auto section = [&](const char *name, auto body) {
     const Tally before = tally;
     body();
     printf("%s: %d passed, %d failed\n", name, tally.passed - before.passed, tally.failed - before.failed);

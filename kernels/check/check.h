@@ -9,11 +9,11 @@ struct Tally {
 };
 
 // Gather and scatter; `rounds` times all types and partitions.
-void check_rows(Tally& tally, int rounds);
+void check_rows(Tally &tally, int rounds);
 // Rows that end with their memory; for a memory checker.
-void check_rows_in_tight_memory(Tally& tally);
-void check_large(Tally& tally);
+void check_rows_in_tight_memory(Tally &tally);
+void check_large(Tally &tally);
 // The split by owner, distinct ids, reading orders, filling.
-void check_ids(Tally& tally);
+void check_ids(Tally &tally);
 // Meetings of ranks on streams of one device.
-void check_meetings(Tally& tally);
+void check_meetings(Tally &tally);

@@ -11,7 +11,7 @@ namespace {
 
 // Asks how much scratch is needed and calls again with it.
 template <class Args>
-void call(int (*op)(const Args*, wmk_stream), Args& args, Device*& scratch) {
+void call(int (*op)(const Args *, wmk_stream), Args &args, Device *&scratch) {
   uint64_t needed = 0;
   args.scratch = 0;
   args.needed_bytes = &needed;
@@ -25,7 +25,7 @@ void call(int (*op)(const Args*, wmk_stream), Args& args, Device*& scratch) {
 }
 
 template <class Id>
-bool bucket_case(Random& random, int64_t count, int owners, int buckets, bool equal, bool open_end, uint32_t blocks) {
+bool bucket_case(Random &random, int64_t count, int owners, int buckets, bool equal, bool open_end, uint32_t blocks) {
   const int64_t rows = 1 + static_cast<int64_t>(random.below(100000));
   std::vector<uint64_t> starts(owners + 1);
   const uint64_t part = (rows + owners - 1) / owners;
@@ -36,15 +36,18 @@ bool bucket_case(Random& random, int64_t count, int owners, int buckets, bool eq
   std::vector<uint32_t> bucket_of(owners);
   for (int k = 0; k < owners; k++) bucket_of[k] = buckets == owners ? k : random.below(buckets);
   std::vector<Id> ids(count);
-  for (auto& id : ids) {
+  for (auto &id : ids) {
     const uint64_t kind = random.below(12);
-    id = kind == 0 ? static_cast<Id>(-1 - static_cast<int64_t>(random.below(1000))) : static_cast<Id>(random.below(rows + (kind == 1 ? 1000 : 0)));
+    id = kind == 0 ? static_cast<Id>(-1 - static_cast<int64_t>(random.below(1000)))
+                   : static_cast<Id>(random.below(rows + (kind == 1 ? 1000 : 0)));
   }
   std::vector<std::vector<int64_t>> wanted(buckets);
   for (int64_t i = 0; i < count; i++) {
     const int64_t id = ids[i];
     if (id < 0 || static_cast<uint64_t>(id) >= starts[owners]) continue;
-    const int owner = static_cast<int>(std::upper_bound(starts.begin(), starts.end() - 1, static_cast<uint64_t>(id)) - starts.begin()) - 1;
+    const int owner = static_cast<int>(std::upper_bound(starts.begin(), starts.end() - 1, static_cast<uint64_t>(id)) -
+                                       starts.begin()) -
+                      1;
     wanted[bucket_of[owner]].push_back(i);
   }
   Device in(count * sizeof(Id)), out(count * sizeof(Id)), positions(count * 8);
@@ -65,7 +68,7 @@ bool bucket_case(Random& random, int64_t count, int owners, int buckets, bool eq
   args.counts = counts.get();
   args.id_bytes = sizeof(Id);
   args.blocks = blocks;
-  Device* scratch = nullptr;
+  Device *scratch = nullptr;
   call(wmk_bucket, args, scratch);
   delete scratch;
   const auto got_ids = out.get<Id>(count);
@@ -89,9 +92,9 @@ bool bucket_case(Random& random, int64_t count, int owners, int buckets, bool eq
 }
 
 template <class Id>
-bool unique_case(Random& random, int64_t count, int64_t rows) {
+bool unique_case(Random &random, int64_t count, int64_t rows) {
   std::vector<Id> ids(count);
-  for (auto& id : ids) id = static_cast<Id>(random.below(rows));
+  for (auto &id : ids) id = static_cast<Id>(random.below(rows));
   uint32_t bits = 1;
   while (bits < 63 && (int64_t{1} << bits) < rows) bits++;
   std::vector<Id> wanted = ids;
@@ -110,7 +113,7 @@ bool unique_case(Random& random, int64_t count, int64_t rows) {
   args.distinct = distinct.get();
   args.id_bytes = sizeof(Id);
   args.bits = bits;
-  Device* scratch = nullptr;
+  Device *scratch = nullptr;
   call(wmk_unique, args, scratch);
   delete scratch;
   const auto got = out.get<Id>(count);
@@ -127,9 +130,9 @@ bool unique_case(Random& random, int64_t count, int64_t rows) {
 }
 
 template <class Id>
-bool order_case(Random& random, int64_t count, int64_t rows, uint32_t shift, uint32_t bits) {
+bool order_case(Random &random, int64_t count, int64_t rows, uint32_t shift, uint32_t bits) {
   std::vector<Id> ids(count);
-  for (auto& id : ids) id = random.below(10) == 0 ? static_cast<Id>(-5) : static_cast<Id>(random.below(rows));
+  for (auto &id : ids) id = random.below(10) == 0 ? static_cast<Id>(-5) : static_cast<Id>(random.below(rows));
   Device in(count * sizeof(Id));
   in.put(ids);
   uint64_t at = 0;
@@ -140,11 +143,11 @@ bool order_case(Random& random, int64_t count, int64_t rows, uint32_t shift, uin
   args.id_bytes = sizeof(Id);
   args.shift = shift;
   args.bits = bits;
-  Device* scratch = nullptr;
+  Device *scratch = nullptr;
   call(wmk_order, args, scratch);
   const bool inside = at >= scratch->address() && at + count * 4 <= scratch->address() + scratch->bytes();
   std::vector<uint32_t> got(count);
-  if (inside) CUDA(cudaMemcpy(got.data(), reinterpret_cast<void*>(at), count * 4, cudaMemcpyDeviceToHost));
+  if (inside) CUDA(cudaMemcpy(got.data(), reinterpret_cast<void *>(at), count * 4, cudaMemcpyDeviceToHost));
   delete scratch;
   auto key = [&](uint32_t i) {
     const uint64_t mask = (uint64_t{1} << bits) - 1;
@@ -155,14 +158,14 @@ bool order_case(Random& random, int64_t count, int64_t rows, uint32_t shift, uin
   std::stable_sort(wanted.begin(), wanted.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
   const bool right = inside && got == wanted;
   if (!right) {
-    fprintf(stderr, "WRONG order: %lld ids of %zu bytes over %lld rows, bits %u from %u\n", static_cast<long long>(count), sizeof(Id),
-            static_cast<long long>(rows), bits, shift);
+    fprintf(stderr, "WRONG order: %lld ids of %zu bytes over %lld rows, bits %u from %u\n",
+            static_cast<long long>(count), sizeof(Id), static_cast<long long>(rows), bits, shift);
   }
   return right;
 }
 
 template <class T, class Sum>
-bool fill_case(int dtype, int64_t rows, int64_t cols, int64_t stride, Sum sum) {
+bool fill_case(uint32_t dtype, int64_t rows, int64_t cols, int64_t stride, Sum sum) {
   std::vector<T> input(cols);
   for (int64_t c = 0; c < cols; c++) input[c] = static_cast<T>(static_cast<float>(c % 50));
   Device in(cols * sizeof(T)), out(rows * stride * sizeof(T));
@@ -182,12 +185,14 @@ bool fill_case(int dtype, int64_t rows, int64_t cols, int64_t stride, Sum sum) {
   for (int64_t r = 0; r < rows; r++) {
     for (int64_t c = 0; c < stride; c++) {
       T wanted;
-      memset(static_cast<void*>(&wanted), 0xa5, sizeof(T));
+      memset(static_cast<void *>(&wanted), 0xa5, sizeof(T));
       if (c < cols) wanted = sum(input[c], r);
       right = right && memcmp(&wanted, &got[(r * stride + c) * sizeof(T)], sizeof(T)) == 0;
     }
   }
-  if (!right) fprintf(stderr, "WRONG fill of %s, %lld x %lld\n", dtype_name(dtype), static_cast<long long>(rows), static_cast<long long>(cols));
+  if (!right)
+    fprintf(stderr, "WRONG fill of %s, %lld x %lld\n", dtype_name(dtype), static_cast<long long>(rows),
+            static_cast<long long>(cols));
   return right;
 }
 
@@ -210,7 +215,7 @@ struct Bf16 {
 
 }  // namespace
 
-void check_ids(Tally& tally) {
+void check_ids(Tally &tally) {
   Random random{99};
   for (int64_t count : {1, 2, 31, 32, 33, 1000, 4096, 4097, 20000, 300001}) {
     for (int owners : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 100, 512, 513, 2000}) {
@@ -241,17 +246,23 @@ void check_ids(Tally& tally) {
   for (int64_t cols : {1, 3, 257}) {
     for (int64_t rows : {1, 5, 1000}) {
       const int64_t stride = cols + 2;
-      tally.count(fill_case<float>(WMK_FLOAT, rows, cols, stride, [](float x, int64_t r) { return x + static_cast<float>(r); }));
-      tally.count(fill_case<double>(WMK_DOUBLE, rows, cols, stride, [](double x, int64_t r) { return x + static_cast<float>(r); }));
-      tally.count(fill_case<_Float16>(WMK_HALF, rows, cols, stride,
-                                      [](_Float16 x, int64_t r) { return static_cast<_Float16>(static_cast<float>(x) + static_cast<float>(r)); }));
-      tally.count(fill_case<Bf16>(WMK_BF16, rows, cols, stride, [](Bf16 x, int64_t r) {
+      tally.count(fill_case<float>(dtype_float, rows, cols, stride,
+                                   [](float x, int64_t r) { return x + static_cast<float>(r); }));
+      tally.count(fill_case<double>(dtype_double, rows, cols, stride,
+                                    [](double x, int64_t r) { return x + static_cast<float>(r); }));
+      tally.count(fill_case<_Float16>(dtype_half, rows, cols, stride, [](_Float16 x, int64_t r) {
+        return static_cast<_Float16>(static_cast<float>(x) + static_cast<float>(r));
+      }));
+      tally.count(fill_case<Bf16>(dtype_bf16, rows, cols, stride, [](Bf16 x, int64_t r) {
         return Bf16(static_cast<float>(x) + static_cast<float>(Bf16(static_cast<float>(r))));
       }));
-      tally.count(fill_case<int32_t>(WMK_INT, rows, cols, stride, [](int32_t x, int64_t r) { return static_cast<int32_t>(x + r); }));
-      tally.count(fill_case<int64_t>(WMK_INT64, rows, cols, stride, [](int64_t x, int64_t r) { return x + r; }));
-      tally.count(fill_case<int16_t>(WMK_INT16, rows, cols, stride, [](int16_t x, int64_t r) { return static_cast<int16_t>(x + r); }));
-      tally.count(fill_case<int8_t>(WMK_INT8, rows, cols, stride, [](int8_t x, int64_t r) { return static_cast<int8_t>(x + r); }));
+      tally.count(fill_case<int32_t>(dtype_int, rows, cols, stride,
+                                     [](int32_t x, int64_t r) { return static_cast<int32_t>(x + r); }));
+      tally.count(fill_case<int64_t>(dtype_int64, rows, cols, stride, [](int64_t x, int64_t r) { return x + r; }));
+      tally.count(fill_case<int16_t>(dtype_int16, rows, cols, stride,
+                                     [](int16_t x, int64_t r) { return static_cast<int16_t>(x + r); }));
+      tally.count(fill_case<int8_t>(dtype_int8, rows, cols, stride,
+                                    [](int8_t x, int64_t r) { return static_cast<int8_t>(x + r); }));
     }
   }
 }

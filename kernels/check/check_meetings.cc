@@ -1,5 +1,5 @@
-// Meetings: ranks on streams of one device, which run at the same time there; many meetings, replayed graphs, the arriving
-// half in a gather's last block, the end of all waiting.
+// Meetings: ranks on streams of one device, which run at the same time there; many meetings, replayed graphs, the
+// arriving half in a gather's last block, the end of all waiting.
 
 #include <chrono>
 #include <memory>
@@ -33,15 +33,15 @@ struct Boards {
 struct Streams {
   std::vector<cudaStream_t> at;
   explicit Streams(int count) : at(count) {
-    for (auto& s : at) CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    for (auto &s : at) CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
   }
   ~Streams() {
     for (auto s : at) cudaStreamDestroy(s);
   }
 };
 
-// In every turn each rank writes its row of the turn, meets, and reads the rows of all others; a second meeting keeps the
-// rows until all have read. `fused` arrives at the second one with the last block of the reading gather.
+// In every turn each rank writes its row of the turn, meets, and reads the rows of all others; a second meeting keeps
+// the rows until all have read. `fused` arrives at the second one with the last block of the reading gather.
 bool turns(uint32_t ranks, int turns, bool fused, bool graph) {
   const int cols = 64;
   const uint64_t row_bytes = cols * 4;
@@ -50,7 +50,8 @@ bool turns(uint32_t ranks, int turns, bool fused, bool graph) {
   Shared<uint32_t> abort(1);
   abort[0] = 0;
   // Row r of the table is written by rank r; what rank r read in turn t is seen[r] + t * ranks rows.
-  Device table(ranks * row_bytes), values(ranks * turns * row_bytes), all_values(values.bytes()), ids(ranks * 8), own(ranks * 8);
+  Device table(ranks * row_bytes), values(ranks * turns * row_bytes), all_values(values.bytes()), ids(ranks * 8),
+      own(ranks * 8);
   table.poison();
   std::vector<std::unique_ptr<Device>> seen;
   std::vector<uint32_t> fresh(ranks * turns * cols);
@@ -73,11 +74,8 @@ bool turns(uint32_t ranks, int turns, bool fused, bool graph) {
     wmk_rows_args args{};
     args.table = {&base, nullptr, 1, 0, row_bytes, ranks};
     args.id_bytes = 8;
-    args.from = args.to = WMK_INT;
-    args.path = WMK_PATH_MOVE;
-    args.access_bytes = 16;
+    args.table_dtype = args.plain_dtype = dtype_int;
     args.cols = cols;
-    args.pieces_per_row = row_bytes / 16;
     args.blocks = 2;
     args.plain_stride_bytes = row_bytes;
     args.ids = ids.as<int64_t>() + r;
@@ -113,8 +111,8 @@ bool turns(uint32_t ranks, int turns, bool fused, bool graph) {
     for (int t = 0; t < turns; t++) {
       for (uint32_t r = 0; r < ranks; r++) {
         // Nothing here may wait for a stream, whose rank may be waiting for another that has no work yet.
-        CUDA(cudaMemcpyAsync(values.as<char>() + r * row_bytes, all_values.as<char>() + (t * ranks + r) * row_bytes, row_bytes,
-                             cudaMemcpyDeviceToDevice, streams.at[r]));
+        CUDA(cudaMemcpyAsync(values.as<char>() + r * row_bytes, all_values.as<char>() + (t * ranks + r) * row_bytes,
+                             row_bytes, cudaMemcpyDeviceToDevice, streams.at[r]));
         CUDA(cudaGraphLaunch(replays[r], streams.at[r]));
         if (t == 0) continue;
         CUDA(cudaMemcpyAsync(seen[r]->as<char>() + t * ranks * row_bytes, seen[r]->as<char>(), ranks * row_bytes,
@@ -149,7 +147,7 @@ bool abort_ends_the_wait() {
   auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   bool waited = true;
   while (seconds() < 0.1) waited = waited && cudaStreamQuery(streams.at[0]) == cudaErrorNotReady;
-  reinterpret_cast<volatile uint32_t*>(abort.get())[0] = 1;
+  reinterpret_cast<volatile uint32_t *>(abort.get())[0] = 1;
   while (cudaStreamQuery(streams.at[0]) == cudaErrorNotReady && seconds() < 5) {
   }
   const bool ended = seconds() < 1;
@@ -160,7 +158,7 @@ bool abort_ends_the_wait() {
 
 }  // namespace
 
-void check_meetings(Tally& tally) {
+void check_meetings(Tally &tally) {
   CUDA(wmk_gather(nullptr, nullptr));
   CUDA(wmk_scatter(nullptr, nullptr));
   CUDA(wmk_meet(nullptr, nullptr));

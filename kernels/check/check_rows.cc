@@ -1,5 +1,6 @@
 // Gather and scatter against a reference on the host: every conversion and path, index widths, strides, odd alignments,
-// partitions, ids out of range. All bytes of the written memory are compared, so what must not be touched is checked too.
+// partitions, ids out of range. All bytes of the written memory are compared, so what must not be touched is checked
+// too.
 
 #include <algorithm>
 #include <limits>
@@ -9,8 +10,6 @@
 #include "check.h"
 
 namespace {
-
-bool is_float(int dtype) { return dtype <= WMK_BF16; }
 
 float from_bf16(uint16_t bits) {
   const uint32_t wide = uint32_t{bits} << 16;
@@ -26,19 +25,19 @@ uint16_t to_bf16(float x) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-double read_float(int dtype, const uint8_t* at) {
+double read_float(uint32_t dtype, const uint8_t *at) {
   switch (dtype) {
-    case WMK_FLOAT: {
+    case dtype_float: {
       float x;
       memcpy(&x, at, 4);
       return x;
     }
-    case WMK_HALF: {
+    case dtype_half: {
       _Float16 x;
       memcpy(&x, at, 2);
       return static_cast<float>(x);
     }
-    case WMK_BF16: {
+    case dtype_bf16: {
       uint16_t x;
       memcpy(&x, at, 2);
       return from_bf16(x);
@@ -51,19 +50,19 @@ double read_float(int dtype, const uint8_t* at) {
   }
 }
 
-void write_float(int dtype, uint8_t* at, double value) {
+void write_float(uint32_t dtype, uint8_t *at, double value) {
   switch (dtype) {
-    case WMK_FLOAT: {
+    case dtype_float: {
       const float x = static_cast<float>(value);
       memcpy(at, &x, 4);
       return;
     }
-    case WMK_HALF: {
+    case dtype_half: {
       const _Float16 x = static_cast<_Float16>(static_cast<float>(value));
       memcpy(at, &x, 2);
       return;
     }
-    case WMK_BF16: {
+    case dtype_bf16: {
       const uint16_t x = to_bf16(static_cast<float>(value));
       memcpy(at, &x, 2);
       return;
@@ -74,7 +73,7 @@ void write_float(int dtype, uint8_t* at, double value) {
 }
 
 // One element as ops.md 2.1 has it.
-void convert(int from, const uint8_t* source, int to, uint8_t* target) {
+void convert_one(uint32_t from, const uint8_t *source, uint32_t to, uint8_t *target) {
   if (from == to) {
     memcpy(target, source, dtype_bytes(from));
   } else if (is_float(from)) {
@@ -88,14 +87,16 @@ void convert(int from, const uint8_t* source, int to, uint8_t* target) {
   }
 }
 
-bool is_nan(int dtype, const uint8_t* at) { return is_float(dtype) && read_float(dtype, at) != read_float(dtype, at); }
+bool is_nan(uint32_t dtype, const uint8_t *at) {
+  return is_float(dtype) && read_float(dtype, at) != read_float(dtype, at);
+}
 
 struct Case {
   bool scatter;
-  int from, to;  // what is read and written
+  uint32_t from, to;  // what is read and written
   int id_bytes;
   int places;
-  int path, access;
+  uint32_t path, access;
   bool ordered;
   int64_t rows, count;
   int cols;
@@ -106,7 +107,8 @@ struct Case {
   std::string text() const {
     char words[400];
     snprintf(words, sizeof words,
-             "%s %s->%s ids of %d bytes, %d places, path %d access %d%s, rows %lld count %lld cols %d, strides table %llu plain %llu, "
+             "%s %s->%s ids of %d bytes, %d places, path %u access %u%s, rows %lld count %lld cols %d, strides table "
+             "%llu plain %llu, "
              "window at %llu, blocks %u",
              scatter ? "scatter" : "gather", dtype_name(from), dtype_name(to), id_bytes, places, path, access,
              ordered ? " ordered" : "", static_cast<long long>(rows), static_cast<long long>(count), cols,
@@ -122,17 +124,17 @@ struct Image {
   explicit Image(size_t size) : bytes(size, 0xa5) {}
 };
 
-void fill_element(Random& random, int dtype, uint8_t* at) {
+void fill_element(Random &random, uint32_t dtype, uint8_t *at) {
   const uint64_t bits = random.next();
   memcpy(at, &bits, dtype_bytes(dtype));
   if (!is_float(dtype) || random.below(4) == 0) return;
   // Most values near 1 with a few bits, so that roundings and ties are met; the rest are any pattern.
-  const double value = (static_cast<double>(static_cast<int64_t>(bits >> 40)) / (1 << 11) - 2048) *
-                       (random.below(8) == 0 ? 1e-7 : 1.0);
+  const double value =
+      (static_cast<double>(static_cast<int64_t>(bits >> 40)) / (1 << 11) - 2048) * (random.below(8) == 0 ? 1e-7 : 1.0);
   write_float(dtype, at, value);
 }
 
-std::vector<uint64_t> partition(Random& random, int places, int64_t rows) {
+std::vector<uint64_t> partition(Random &random, int places, int64_t rows) {
   std::vector<uint64_t> starts(places + 1, rows);
   starts[0] = 0;
   if (random.below(2) == 0) {
@@ -145,13 +147,6 @@ std::vector<uint64_t> partition(Random& random, int places, int64_t rows) {
   return starts;
 }
 
-uint32_t pieces_of(const Case& c, uint64_t written_misalignment) {
-  if (c.path == WMK_PATH_MOVE) return c.cols * dtype_bytes(c.from) / c.access;
-  const int piece = wmk_piece_elements(dtype_bytes(c.from), dtype_bytes(c.to));
-  const bool aligned = written_misalignment % (piece * dtype_bytes(c.to)) == 0;
-  return (c.cols + (aligned ? 0 : piece - 1) + piece - 1) / piece;
-}
-
 // The device memory that cases use in turn.
 struct Ground {
   Device table, plain, ids, order;
@@ -160,9 +155,9 @@ struct Ground {
 };
 
 // Runs a case; true if every byte is right.
-bool run(Ground& ground, Random& random, const Case& c, uint64_t table_shift, uint64_t plain_shift, int64_t* compared,
+bool run(Ground &ground, Random &random, const Case &c, uint64_t table_shift, uint64_t plain_shift, int64_t *compared,
          bool tight = false) {
-  const int table_dtype = c.scatter ? c.to : c.from, plain_dtype = c.scatter ? c.from : c.to;
+  const uint32_t table_dtype = c.scatter ? c.to : c.from, plain_dtype = c.scatter ? c.from : c.to;
   const uint64_t table_elt = dtype_bytes(table_dtype), plain_elt = dtype_bytes(plain_dtype);
   // Each place's rows lie apart from the others'; a hole of its own misalignment follows each.
   std::vector<uint64_t> at(c.places);
@@ -185,18 +180,18 @@ bool run(Ground& ground, Random& random, const Case& c, uint64_t table_shift, ui
   auto plain_row = [&](int64_t i) { return plain_shift + i * c.plain_stride; };
 
   std::vector<int64_t> ids(c.count);
-  for (auto& id : ids) {
+  for (auto &id : ids) {
     const uint64_t kind = random.below(10);
     const int64_t limit = c.id_bytes == 4 ? INT32_MAX : INT64_MAX;
-    id = kind == 0   ? -1 - static_cast<int64_t>(random.below(c.id_bytes == 4 ? 1u << 31 : 1ull << 63))
-         : kind == 1 ? c.rows + static_cast<int64_t>(random.below(limit - c.rows))
+    id = kind == 0     ? -1 - static_cast<int64_t>(random.below(c.id_bytes == 4 ? 1u << 31 : 1ull << 63))
+         : kind == 1   ? c.rows + static_cast<int64_t>(random.below(limit - c.rows))
          : c.rows == 0 ? 0
                        : static_cast<int64_t>(random.below(c.rows));
   }
   if (c.scatter) {
     // Which of equal ids wins is open, so every id is written once.
     std::vector<bool> seen(c.rows);
-    for (auto& id : ids) {
+    for (auto &id : ids) {
       if (id < 0 || id >= c.rows) continue;
       if (seen[id]) {
         id = -1;
@@ -214,7 +209,7 @@ bool run(Ground& ground, Random& random, const Case& c, uint64_t table_shift, ui
       for (int e = 0; e < c.cols; e++) fill_element(random, table_dtype, &table.bytes[table_row(id) + e * table_elt]);
     }
   }
-  Image& written = c.scatter ? table : plain;
+  Image &written = c.scatter ? table : plain;
   Image wanted = written;
   std::vector<uint8_t> nan(written.bytes.size(), 0);
   for (int64_t i = 0; i < c.count; i++) {
@@ -222,10 +217,10 @@ bool run(Ground& ground, Random& random, const Case& c, uint64_t table_shift, ui
     for (int e = 0; e < c.cols; e++) {
       const uint64_t in_table = table_row(ids[i]) + e * table_elt, in_plain = plain_row(i) + e * plain_elt;
       if (c.scatter) {
-        convert(c.from, &plain.bytes[in_plain], c.to, &wanted.bytes[in_table]);
+        convert_one(c.from, &plain.bytes[in_plain], c.to, &wanted.bytes[in_table]);
         if (c.from != c.to && is_nan(c.to, &wanted.bytes[in_table])) nan[in_table] = 1;
       } else {
-        convert(c.from, &table.bytes[in_table], c.to, &wanted.bytes[in_plain]);
+        convert_one(c.from, &table.bytes[in_table], c.to, &wanted.bytes[in_plain]);
         if (c.from != c.to && is_nan(c.to, &wanted.bytes[in_plain])) nan[in_plain] = 1;
       }
     }
@@ -246,21 +241,19 @@ bool run(Ground& ground, Random& random, const Case& c, uint64_t table_shift, ui
   for (uint64_t begin : at) bases.push_back(ground.table.address() + begin);
 
   wmk_rows_args args{};
-  args.table = {bases.data(), c.starts.data(), static_cast<uint64_t>(c.places), c.column_bytes, c.table_stride,
-                static_cast<uint64_t>(c.rows)};
+  args.table = {bases.data(),   c.starts.data(), static_cast<uint64_t>(c.places),
+                c.column_bytes, c.table_stride,  static_cast<uint64_t>(c.rows)};
   args.ids = ground.ids.as<void>();
   args.count = c.count;
   args.order = c.ordered ? ground.order.as<uint32_t>() : nullptr;
   args.plain = ground.plain.address() + plain_shift;
   args.plain_stride_bytes = c.plain_stride;
   args.id_bytes = c.id_bytes;
-  args.from = c.from;
-  args.to = c.to;
+  args.table_dtype = table_dtype;
+  args.plain_dtype = plain_dtype;
   args.path = c.path;
   args.access_bytes = c.access;
   args.cols = c.cols;
-  args.pieces_per_row =
-      pieces_of(c, c.scatter ? table_shift | c.table_stride | c.column_bytes : plain_shift | c.plain_stride);
   args.blocks = c.blocks;
   CUDA((c.scatter ? wmk_scatter : wmk_gather)(&args, nullptr));
   CUDA(cudaDeviceSynchronize());
@@ -274,9 +267,9 @@ bool run(Ground& ground, Random& random, const Case& c, uint64_t table_shift, ui
       }
       i += elt;
     } else if (got[i] != wanted.bytes[i]) {
-      fprintf(stderr, "WRONG %s: byte %zu of %zu is %02x, wanted %02x (was %02x); shifts table %llu plain %llu\n", c.text().c_str(), i,
-              got.size(), got[i], wanted.bytes[i], written.bytes[i], static_cast<unsigned long long>(table_shift),
-              static_cast<unsigned long long>(plain_shift));
+      fprintf(stderr, "WRONG %s: byte %zu of %zu is %02x, wanted %02x (was %02x); shifts table %llu plain %llu\n",
+              c.text().c_str(), i, got.size(), got[i], wanted.bytes[i], written.bytes[i],
+              static_cast<unsigned long long>(table_shift), static_cast<unsigned long long>(plain_shift));
       return false;
     } else {
       i++;
@@ -288,14 +281,14 @@ bool run(Ground& ground, Random& random, const Case& c, uint64_t table_shift, ui
 
 }  // namespace
 
-void check_rows(Tally& tally, int rounds) {
+void check_rows(Tally &tally, int rounds) {
   Ground ground;
   Random random{2026};
   std::map<std::string, int> of_path;
   int64_t compared = 0;
   for (int round = 0; round < rounds; round++) {
-    for (int from = WMK_FLOAT; from <= WMK_INT8; from++) {
-      for (int to = WMK_FLOAT; to <= WMK_INT8; to++) {
+    for (uint32_t from = dtype_float; from <= dtype_int8; from++) {
+      for (uint32_t to = dtype_float; to <= dtype_int8; to++) {
         if (is_float(from) != is_float(to)) continue;
         for (int places : {1, 2, 3, 5, 8, 9, 16, 17, 100}) {
           for (int variant = 0; variant < 4; variant++) {
@@ -308,7 +301,8 @@ void check_rows(Tally& tally, int rounds) {
             c.ordered = random.below(3) == 0;
             c.rows = random.one_of<int64_t>({0, 1, 2, 7, 100, 333, 2000});
             c.count = random.one_of<int64_t>({1, 2, 3, 31, 33, 255, 1001});
-            c.cols = static_cast<int>(random.below(3) ? 1 + random.below(70) : random.one_of<uint64_t>({1, 8, 16, 32, 127, 128, 256, 300}));
+            c.cols = static_cast<int>(random.below(3) ? 1 + random.below(70)
+                                                      : random.one_of<uint64_t>({1, 8, 16, 32, 127, 128, 256, 300}));
             c.blocks = random.one_of<uint32_t>({1, 2, 7, 528});
             const int table_elt = dtype_bytes(c.scatter ? to : from), plain_elt = dtype_bytes(c.scatter ? from : to);
             uint64_t table_shift, plain_shift;
@@ -327,19 +321,22 @@ void check_rows(Tally& tally, int rounds) {
               plain_shift = random.below(16) * plain_elt;
             }
             c.starts = partition(random, places, c.rows);
-            const uint64_t of_table = table_shift | c.column_bytes | c.table_stride, of_plain = plain_shift | c.plain_stride;
-            std::vector<std::pair<int, int>> paths;
+            const uint64_t of_table = table_shift | c.column_bytes | c.table_stride,
+                           of_plain = plain_shift | c.plain_stride;
+            // What the library would choose, and everything else that is possible.
+            std::vector<std::pair<int, int>> paths = {{0, 0}};
             if (from == to) {
               for (int access : {1, 2, 4, 8, 16}) {
-                if ((of_table | of_plain | static_cast<uint64_t>(c.cols * table_elt)) % access == 0) paths.push_back({WMK_PATH_MOVE, access});
+                if ((of_table | of_plain | static_cast<uint64_t>(c.cols * table_elt)) % access == 0)
+                  paths.push_back({path_move, access});
               }
-              if (table_elt <= 4) paths.push_back({WMK_PATH_SHIFT, 0});
+              if (table_elt <= 4) paths.push_back({path_shift, 0});
             } else {
-              const int piece = wmk_piece_elements(table_elt, plain_elt);
+              const int piece = piece_elements(table_elt, plain_elt);
               if (of_table % (piece * table_elt) == 0 && of_plain % (piece * plain_elt) == 0 && c.cols % piece == 0) {
-                paths.push_back({WMK_PATH_CONVERT, 0});
+                paths.push_back({path_convert, 0});
               }
-              paths.push_back({WMK_PATH_CONVERT_SHIFT, 0});
+              paths.push_back({path_convert_shift, 0});
             }
             for (auto [path, access] : paths) {
               c.path = path;
@@ -354,15 +351,15 @@ void check_rows(Tally& tally, int rounds) {
       }
     }
   }
-  for (const auto& [name, cases] : of_path) printf("  rows, %s: %d cases\n", name.c_str(), cases);
+  for (const auto &[name, cases] : of_path) printf("  rows, %s: %d cases\n", name.c_str(), cases);
   printf("  rows: %.1f MB of results compared\n", compared / 1e6);
 }
 
-void check_rows_in_tight_memory(Tally& tally) {
+void check_rows_in_tight_memory(Tally &tally) {
   Random random{31};
   int64_t compared = 0;
-  for (int from = WMK_FLOAT; from <= WMK_INT8; from++) {
-    for (int to = WMK_FLOAT; to <= WMK_INT8; to++) {
+  for (uint32_t from = dtype_float; from <= dtype_int8; from++) {
+    for (uint32_t to = dtype_float; to <= dtype_int8; to++) {
       if (is_float(from) != is_float(to) || (from == to && dtype_bytes(from) == 8)) continue;
       for (int variant = 0; variant < 24; variant++) {
         Case c{};
@@ -380,7 +377,7 @@ void check_rows_in_tight_memory(Tally& tally) {
         c.table_stride = c.column_bytes + (c.cols + random.below(3)) * table_elt;
         c.plain_stride = (c.cols + random.below(3)) * plain_elt;
         c.starts = {0, static_cast<uint64_t>(c.rows)};
-        c.path = from == to ? WMK_PATH_SHIFT : WMK_PATH_CONVERT_SHIFT;
+        c.path = from == to ? path_shift : path_convert_shift;
         Ground ground((c.rows - 1) * c.table_stride + c.column_bytes + c.cols * table_elt,
                       (c.count - 1) * c.plain_stride + c.cols * plain_elt);
         tally.count(run(ground, random, c, 0, 0, &compared, true));
@@ -390,16 +387,16 @@ void check_rows_in_tight_memory(Tally& tally) {
 }
 
 // More pieces than one launch takes: the cut calls must give what the uncut one gives.
-void check_large(Tally& tally) {
+void check_large(Tally &tally) {
   const uint64_t rows = 1 << 20, count = (1u << 27) + 5;
   const int bytes = 16;
   Device table(rows * bytes), ids(count * 4), one(count * bytes), other(count * bytes);
   std::vector<uint64_t> values(rows * bytes / 8);
   Random random{7};
-  for (auto& v : values) v = random.next();
+  for (auto &v : values) v = random.next();
   table.put(values);
   std::vector<int32_t> numbers(count);
-  for (auto& n : numbers) n = static_cast<int32_t>(random.below(rows));
+  for (auto &n : numbers) n = static_cast<int32_t>(random.below(rows));
   ids.put(numbers);
   const uint64_t base = table.address();
   wmk_rows_args args{};
@@ -408,16 +405,15 @@ void check_large(Tally& tally) {
   args.count = count;
   args.plain_stride_bytes = bytes;
   args.id_bytes = 4;
-  args.from = args.to = WMK_INT8;
-  args.path = WMK_PATH_MOVE;
+  args.table_dtype = args.plain_dtype = dtype_int8;
+  args.path = path_move;
   args.cols = bytes;
   args.blocks = 528;
   for (int access : {1, 16}) {
-    Device& output = access == 1 ? one : other;
+    Device &output = access == 1 ? one : other;
     output.poison();
     args.plain = output.address();
     args.access_bytes = access;
-    args.pieces_per_row = bytes / access;
     CUDA(wmk_gather(&args, nullptr));
   }
   CUDA(cudaDeviceSynchronize());

@@ -10,14 +10,19 @@
 #include <vector>
 
 #include "../args.h"
+#include "../common/dtype.h"
+#include "../common/launch.h"
+#include "../common/place.h"
 
-#define CUDA(call)                                                                                     \
-  do {                                                                                                 \
-    const int code_ = static_cast<int>(call);                                                          \
-    if (code_ != 0) {                                                                                  \
-      fprintf(stderr, "%s:%d: %s: %s (%d)\n", __FILE__, __LINE__, #call, wmk_words(code_), code_);      \
-      exit(3);                                                                                         \
-    }                                                                                                  \
+using namespace wmk;
+
+#define CUDA(call)                                                                                 \
+  do {                                                                                             \
+    const int code_ = static_cast<int>(call);                                                      \
+    if (code_ != 0) {                                                                              \
+      fprintf(stderr, "%s:%d: %s: %s (%d)\n", __FILE__, __LINE__, #call, wmk_words(code_), code_); \
+      exit(3);                                                                                     \
+    }                                                                                              \
   } while (0)
 
 struct Random {
@@ -42,18 +47,18 @@ class Device {
  public:
   explicit Device(size_t bytes) : bytes_(bytes) { CUDA(cudaMalloc(&at_, bytes < 1 ? 1 : bytes)); }
   ~Device() { cudaFree(at_); }
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
+  Device(const Device &) = delete;
+  Device &operator=(const Device &) = delete;
 
   uint64_t address() const { return reinterpret_cast<uint64_t>(at_); }
   size_t bytes() const { return bytes_; }
   template <class T>
-  T* as() const {
-    return static_cast<T*>(at_);
+  T *as() const {
+    return static_cast<T *>(at_);
   }
-  void put(const void* from, size_t bytes) { CUDA(cudaMemcpy(at_, from, bytes, cudaMemcpyHostToDevice)); }
+  void put(const void *from, size_t bytes) { CUDA(cudaMemcpy(at_, from, bytes, cudaMemcpyHostToDevice)); }
   template <class T>
-  void put(const std::vector<T>& from) {
+  void put(const std::vector<T> &from) {
     put(from.data(), from.size() * sizeof(T));
   }
   template <class T>
@@ -65,7 +70,7 @@ class Device {
   void poison() { CUDA(cudaMemset(at_, 0xa5, bytes_)); }
 
  private:
-  void* at_ = nullptr;
+  void *at_ = nullptr;
   size_t bytes_;
 };
 
@@ -73,22 +78,18 @@ class Device {
 template <class T>
 class Shared {
  public:
-  explicit Shared(size_t count) { CUDA(cudaMallocHost(reinterpret_cast<void**>(&at_), count * sizeof(T))); }
+  explicit Shared(size_t count) { CUDA(cudaMallocHost(reinterpret_cast<void **>(&at_), count * sizeof(T))); }
   ~Shared() { cudaFreeHost(at_); }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  T* get() { return at_; }
-  T& operator[](size_t i) { return at_[i]; }
+  Shared(const Shared &) = delete;
+  Shared &operator=(const Shared &) = delete;
+  T *get() { return at_; }
+  T &operator[](size_t i) { return at_[i]; }
 
  private:
-  T* at_ = nullptr;
+  T *at_ = nullptr;
 };
 
-inline int dtype_bytes(int dtype) {
-  static const int bytes[] = {0, 4, 2, 8, 2, 4, 8, 2, 1};
-  return bytes[dtype];
-}
-inline const char* dtype_name(int dtype) {
-  static const char* names[] = {"?", "FLOAT", "HALF", "DOUBLE", "BF16", "INT", "INT64", "INT16", "INT8"};
+inline const char *dtype_name(uint32_t dtype) {
+  static const char *names[] = {"?", "FLOAT", "HALF", "DOUBLE", "BF16", "INT", "INT64", "INT16", "INT8"};
   return names[dtype];
 }

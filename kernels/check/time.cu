@@ -13,14 +13,11 @@
 
 namespace {
 
-using wmk::Job;
-using wmk::Way;
-
 constexpr int kRepeats = 5, kCalls = 10;
 cudaStream_t stream;
 
 // Microseconds of a call, the median of a few rows of calls.
-double time_us(const std::function<void()>& call, int calls = kCalls) {
+double time_us(const std::function<void()> &call, int calls = kCalls) {
   cudaEvent_t begin, end;
   CUDA(cudaEventCreate(&begin));
   CUDA(cudaEventCreate(&end));
@@ -42,7 +39,7 @@ double time_us(const std::function<void()>& call, int calls = kCalls) {
 }
 
 // Host time of a call back to back, and of a call with a synchronisation, in microseconds.
-std::pair<double, double> host_us(const std::function<void()>& call) {
+std::pair<double, double> host_us(const std::function<void()> &call) {
   auto now = [] { return std::chrono::steady_clock::now(); };
   auto us = [](auto span) { return std::chrono::duration<double, std::micro>(span).count(); };
   std::vector<double> row, single;
@@ -65,7 +62,7 @@ std::pair<double, double> host_us(const std::function<void()>& call) {
   return {row[row.size() / 2], single[single.size() / 2]};
 }
 
-__global__ void make_ids(int64_t* ids, uint64_t count, uint64_t rows, uint64_t seed, float zipf) {
+__global__ void make_ids(int64_t *ids, uint64_t count, uint64_t rows, uint64_t seed, float zipf) {
   for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < count; i += uint64_t{gridDim.x} * blockDim.x) {
     auto mix = [](uint64_t x) {
       x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -83,21 +80,22 @@ __global__ void make_ids(int64_t* ids, uint64_t count, uint64_t rows, uint64_t s
   }
 }
 
-__global__ void make_values(uint64_t* at, uint64_t words) {
+__global__ void make_values(uint64_t *at, uint64_t words) {
   for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < words; i += uint64_t{gridDim.x} * blockDim.x) {
     at[i] = i * 0x9e3779b97f4a7c15ull;
   }
 }
 
 struct Shape {
-  int from, to, cols;
+  uint32_t from, to;
+  int cols;
   uint64_t table_elt() const { return dtype_bytes(from); }
   uint64_t row_bytes() const { return cols * table_elt(); }
   uint64_t out_bytes() const { return cols * uint64_t(dtype_bytes(to)); }
 };
 
-wmk_rows_args arguments(const Shape& s, const uint64_t* base, uint64_t rows, const void* ids, uint64_t count, uint64_t plain, int path,
-                        int access) {
+wmk_rows_args arguments(const Shape &s, const uint64_t *base, uint64_t rows, const void *ids, uint64_t count,
+                        uint64_t plain, uint32_t path, uint32_t access) {
   wmk_rows_args a{};
   a.table = {base, nullptr, 1, 0, s.row_bytes(), rows};
   a.ids = ids;
@@ -105,66 +103,73 @@ wmk_rows_args arguments(const Shape& s, const uint64_t* base, uint64_t rows, con
   a.plain = plain;
   a.plain_stride_bytes = s.out_bytes();
   a.id_bytes = 8;
-  a.from = s.from;
-  a.to = s.to;
+  a.table_dtype = s.from;
+  a.plain_dtype = s.to;
   a.path = path;
   a.access_bytes = access;
   a.cols = s.cols;
-  const int piece = wmk_piece_elements(dtype_bytes(s.from), dtype_bytes(s.to));
-  a.pieces_per_row = path == WMK_PATH_MOVE ? s.row_bytes() / access
-                                           : (s.cols + (s.out_bytes() % (piece * dtype_bytes(s.to)) ? piece - 1 : 0) + piece - 1) / piece;
   a.blocks = 528;
   return a;
 }
 
 template <int kMost>
-using Kernel = void (*)(Job<kMost>);
-
-template <int kMost>
-void launch(Kernel<kMost> kernel, int flight, const wmk_rows_args& a) {
+void launch_variant(Kernel<kMost> kernel, int flight, const wmk_rows_args &a) {
   Job<kMost> job{};
-  job.places = wmk::pack<kMost>(a.table);
+  job.table = pack_places<kMost>(a.table.bases, a.table.start_rows, a.table.places, a.table.offset_bytes,
+                                 a.table.stride_bytes, a.table.rows);
   job.ids = a.ids;
   job.order = a.order;
   job.plain = a.plain;
   job.plain_stride_bytes = a.plain_stride_bytes;
   job.plain_rows = a.count;
-  job.split = wmk::split_of(a.pieces_per_row);
+  const uint32_t pieces_per_row = shape_for(a, false).pieces_per_row;
+  job.by = split_of(pieces_per_row);
   job.cols = a.cols;
   job.wide_ids = a.id_bytes == 8;
-  job.pieces = a.count * a.pieces_per_row;
-  const uint32_t tile = wmk::kThreads * flight, tiles = (job.pieces + tile - 1) / tile;
-  void* parameters[] = {&job};
-  CUDA(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(std::min(a.blocks, tiles)), dim3(wmk::kThreads), parameters, 0, stream));
+  job.pieces = a.count * pieces_per_row;
+  const uint32_t tile = kThreads * flight, tiles = (job.pieces + tile - 1) / tile;
+  void *parameters[] = {&job};
+  CUDA(cudaLaunchKernel(reinterpret_cast<const void *>(kernel), dim3(std::min(a.blocks, tiles)), dim3(kThreads),
+                        parameters, 0, stream));
 }
 
-#define ALIGNED(T, N, FLIGHT, BLOCKS, MOST) wmk::aligned_rows<T, T, N, FLIGHT, BLOCKS, Way::kGather, MOST>
-#define SHIFTED(T, N, FLIGHT, BLOCKS) wmk::shifted_rows<T, T, N, FLIGHT, BLOCKS, Way::kGather, 1>
+#define ALIGNED(T, N, FLIGHT, BLOCKS, MOST) aligned_rows<T, T, N, FLIGHT, BLOCKS, Way::kGather, MOST>
+#define SHIFTED(T, N, FLIGHT, BLOCKS) shifted_rows<T, T, N, FLIGHT, BLOCKS, Way::kGather, 1>
 
 struct Variant {
-  const char* name;
+  const char *name;
   Kernel<1> kernel;
   int flight;
 };
 
 // The same kernel with other numbers of pieces in flight and blocks a multiprocessor.
-std::vector<Variant> variants(int path, int access, int elt) {
-  if (path == WMK_PATH_MOVE && access == 16) {
-    return {{"1x8", ALIGNED(uint32_t, 4, 1, 8, 1), 1}, {"2x6", ALIGNED(uint32_t, 4, 2, 6, 1), 2}, {"4x4", ALIGNED(uint32_t, 4, 4, 4, 1), 4},
+std::vector<Variant> variants(uint32_t path, uint32_t access, uint32_t elt) {
+  if (path == path_move && access == 16) {
+    return {{"1x8", ALIGNED(uint32_t, 4, 1, 8, 1), 1},
+            {"2x6", ALIGNED(uint32_t, 4, 2, 6, 1), 2},
+            {"4x4", ALIGNED(uint32_t, 4, 4, 4, 1), 4},
             {"8x2", ALIGNED(uint32_t, 4, 8, 2, 1), 8}};
   }
-  if (path == WMK_PATH_MOVE && access == 4) {
-    return {{"1x8", ALIGNED(uint32_t, 1, 1, 8, 1), 1}, {"2x6", ALIGNED(uint32_t, 1, 2, 6, 1), 2}, {"4x4", ALIGNED(uint32_t, 1, 4, 4, 1), 4},
+  if (path == path_move && access == 4) {
+    return {{"1x8", ALIGNED(uint32_t, 1, 1, 8, 1), 1},
+            {"2x6", ALIGNED(uint32_t, 1, 2, 6, 1), 2},
+            {"4x4", ALIGNED(uint32_t, 1, 4, 4, 1), 4},
             {"8x2", ALIGNED(uint32_t, 1, 8, 2, 1), 8}};
   }
-  if (path == WMK_PATH_MOVE && access == 8) {
-    return {{"2x6", ALIGNED(uint32_t, 2, 2, 6, 1), 2}, {"4x4", ALIGNED(uint32_t, 2, 4, 4, 1), 4}, {"8x2", ALIGNED(uint32_t, 2, 8, 2, 1), 8}};
+  if (path == path_move && access == 8) {
+    return {{"2x6", ALIGNED(uint32_t, 2, 2, 6, 1), 2},
+            {"4x4", ALIGNED(uint32_t, 2, 4, 4, 1), 4},
+            {"8x2", ALIGNED(uint32_t, 2, 8, 2, 1), 8}};
   }
-  if (path == WMK_PATH_SHIFT && elt == 2) {
-    return {{"1x6", SHIFTED(uint16_t, 8, 1, 6), 1}, {"2x4", SHIFTED(uint16_t, 8, 2, 4), 2}, {"4x2", SHIFTED(uint16_t, 8, 4, 2), 4}};
+  if (path == path_shift && elt == 2) {
+    return {{"1x6", SHIFTED(uint16_t, 8, 1, 6), 1},
+            {"2x4", SHIFTED(uint16_t, 8, 2, 4), 2},
+            {"4x2", SHIFTED(uint16_t, 8, 4, 2), 4}};
   }
-  if (path == WMK_PATH_SHIFT && elt == 4) {
-    return {{"1x6", SHIFTED(uint32_t, 4, 1, 6), 1}, {"2x4", SHIFTED(uint32_t, 4, 2, 4), 2}, {"4x2", SHIFTED(uint32_t, 4, 4, 2), 4}};
+  if (path == path_shift && elt == 4) {
+    return {{"1x6", SHIFTED(uint32_t, 4, 1, 6), 1},
+            {"2x4", SHIFTED(uint32_t, 4, 2, 4), 2},
+            {"4x2", SHIFTED(uint32_t, 4, 4, 2), 4}};
   }
   return {};
 }
@@ -175,36 +180,50 @@ void device_tables() {
   make_values<<<4096, 256>>>(table.as<uint64_t>(), table_bytes / 8);
   const uint64_t base = table.address();
   Device copy(table_bytes / 4);
-  const double copy_us = time_us([&] { CUDA(cudaMemcpyAsync(copy.as<void>(), table.as<void>(), copy.bytes(), cudaMemcpyDeviceToDevice, stream)); });
+  const double copy_us = time_us([&] {
+    CUDA(cudaMemcpyAsync(copy.as<void>(), table.as<void>(), copy.bytes(), cudaMemcpyDeviceToDevice, stream));
+  });
   printf("copy of 1 GiB: %.0f GB/s read + written\n\n", 2 * copy.bytes() / copy_us / 1e3);
 
   struct Line {
-    const char* name;
+    const char *name;
     Shape shape;
-    int path, access;
+    uint32_t path, access;
   };
   const Line lines[] = {
-      {"f32 x1", {1, 1, 1}, WMK_PATH_MOVE, 4},         {"f32 x4", {1, 1, 4}, WMK_PATH_MOVE, 16},
-      {"f32 x8", {1, 1, 8}, WMK_PATH_MOVE, 16},        {"f32 x16", {1, 1, 16}, WMK_PATH_MOVE, 16},
-      {"f32 x32", {1, 1, 32}, WMK_PATH_MOVE, 16},      {"f32 x64", {1, 1, 64}, WMK_PATH_MOVE, 16},
-      {"f32 x128", {1, 1, 128}, WMK_PATH_MOVE, 16},    {"f32 x256", {1, 1, 256}, WMK_PATH_MOVE, 16},
-      {"f32 x1024", {1, 1, 1024}, WMK_PATH_MOVE, 16},  {"f16 x8", {2, 2, 8}, WMK_PATH_MOVE, 16},
-      {"f16 x32", {2, 2, 32}, WMK_PATH_MOVE, 16},      {"f16 x100 by 8", {2, 2, 100}, WMK_PATH_MOVE, 8},
-      {"f16 x100 shift", {2, 2, 100}, WMK_PATH_SHIFT, 0}, {"f16 x127 shift", {2, 2, 127}, WMK_PATH_SHIFT, 0},
-      {"f16 x128 shift", {2, 2, 128}, WMK_PATH_SHIFT, 0}, {"f32 x127 by 4", {1, 1, 127}, WMK_PATH_MOVE, 4},
-      {"f32 x127 shift", {1, 1, 127}, WMK_PATH_SHIFT, 0}, {"f32 x3 by 4", {1, 1, 3}, WMK_PATH_MOVE, 4},
-      {"f32 x3 shift", {1, 1, 3}, WMK_PATH_SHIFT, 0},  {"f32 x7 by 4", {1, 1, 7}, WMK_PATH_MOVE, 4},
-      {"f32 x7 shift", {1, 1, 7}, WMK_PATH_SHIFT, 0},
+      {"f32 x1", {1, 1, 1}, path_move, 4},
+      {"f32 x4", {1, 1, 4}, path_move, 16},
+      {"f32 x8", {1, 1, 8}, path_move, 16},
+      {"f32 x16", {1, 1, 16}, path_move, 16},
+      {"f32 x32", {1, 1, 32}, path_move, 16},
+      {"f32 x64", {1, 1, 64}, path_move, 16},
+      {"f32 x128", {1, 1, 128}, path_move, 16},
+      {"f32 x256", {1, 1, 256}, path_move, 16},
+      {"f32 x1024", {1, 1, 1024}, path_move, 16},
+      {"f16 x8", {2, 2, 8}, path_move, 16},
+      {"f16 x32", {2, 2, 32}, path_move, 16},
+      {"f16 x100 by 8", {2, 2, 100}, path_move, 8},
+      {"f16 x100 shift", {2, 2, 100}, path_shift, 0},
+      {"f16 x127 shift", {2, 2, 127}, path_shift, 0},
+      {"f16 x128 shift", {2, 2, 128}, path_shift, 0},
+      {"f32 x127 by 4", {1, 1, 127}, path_move, 4},
+      {"f32 x127 shift", {1, 1, 127}, path_shift, 0},
+      {"f32 x3 by 4", {1, 1, 3}, path_move, 4},
+      {"f32 x3 shift", {1, 1, 3}, path_shift, 0},
+      {"f32 x7 by 4", {1, 1, 7}, path_move, 4},
+      {"f32 x7 shift", {1, 1, 7}, path_shift, 0},
   };
-  printf("gather, one place, 4 GiB table, 256 MiB gathered, uniform ids: pieces in flight a thread x blocks a multiprocessor\n");
-  for (const Line& l : lines) {
+  printf(
+      "gather, one place, 4 GiB table, 256 MiB gathered, uniform ids: pieces in flight a thread x blocks a "
+      "multiprocessor\n");
+  for (const Line &l : lines) {
     const uint64_t rows = table_bytes / l.shape.row_bytes(), count = out_bytes / l.shape.out_bytes();
     if (count * 8 > ids.bytes()) continue;
     make_ids<<<4096, 256, 0, stream>>>(ids.as<int64_t>(), count, rows, 1, 0);
     const wmk_rows_args a = arguments(l.shape, &base, rows, ids.as<void>(), count, out.address(), l.path, l.access);
     printf("%-15s", l.name);
-    for (const Variant& v : variants(l.path, l.access, dtype_bytes(l.shape.from))) {
-      const double us = time_us([&] { launch<1>(v.kernel, v.flight, a); });
+    for (const Variant &v : variants(l.path, l.access, dtype_bytes(l.shape.from))) {
+      const double us = time_us([&] { launch_variant<1>(v.kernel, v.flight, a); });
       printf("  %s %6.0f", v.name, count * l.shape.out_bytes() / us / 1e3);
     }
     const double us = time_us([&] { CUDA(wmk_gather(&a, stream)); });
@@ -216,7 +235,7 @@ void device_tables() {
     const Shape s{1, 1, cols};
     const uint64_t rows = table_bytes / s.row_bytes(), count = out_bytes / s.out_bytes();
     make_ids<<<4096, 256, 0, stream>>>(ids.as<int64_t>(), count, rows, 2, 0);
-    wmk_rows_args a = arguments(s, &base, rows, ids.as<void>(), count, out.address(), WMK_PATH_MOVE, cols == 1 ? 4 : 16);
+    wmk_rows_args a = arguments(s, &base, rows, ids.as<void>(), count, out.address(), path_move, cols == 1 ? 4 : 16);
     printf("\n  x%-5d", cols);
     for (uint32_t blocks : {132u, 264u, 396u, 528u, 792u, 1056u, 2112u, 1000000u}) {
       a.blocks = blocks;
@@ -229,7 +248,7 @@ void device_tables() {
     const Shape s{1, 1, 128};
     const uint64_t rows = table_bytes / s.row_bytes(), count = out_bytes / s.out_bytes();
     make_ids<<<4096, 256, 0, stream>>>(ids.as<int64_t>(), count, rows, 3, 0);
-    wmk_rows_args a = arguments(s, &base, rows, ids.as<void>(), count, out.address(), WMK_PATH_MOVE, 16);
+    wmk_rows_args a = arguments(s, &base, rows, ids.as<void>(), count, out.address(), path_move, 16);
     printf("\n  scatter f32: %.0f", out_bytes / time_us([&] { CUDA(wmk_scatter(&a, stream)); }) / 1e3);
     for (int places : {4, 64}) {
       for (bool equal : {true, false}) {
@@ -244,16 +263,20 @@ void device_tables() {
       }
     }
     const Shape half{1, 2, 128};
-    a = arguments(half, &base, rows, ids.as<void>(), count, out.address(), WMK_PATH_CONVERT, 0);
-    printf("\n  gather f32 to f16 (output bytes): %.0f", out_bytes / 2 / time_us([&] { CUDA(wmk_gather(&a, stream)); }) / 1e3);
-    a.path = WMK_PATH_CONVERT_SHIFT;
+    a = arguments(half, &base, rows, ids.as<void>(), count, out.address(), path_convert, 0);
+    printf("\n  gather f32 to f16 (output bytes): %.0f",
+           out_bytes / 2 / time_us([&] { CUDA(wmk_gather(&a, stream)); }) / 1e3);
+    a.path = path_convert_shift;
     printf(", by the shifting kernel: %.0f", out_bytes / 2 / time_us([&] { CUDA(wmk_gather(&a, stream)); }) / 1e3);
     const Shape wide{2, 1, 128};
-    a = arguments(wide, &base, rows * 2, ids.as<void>(), count, out.address(), WMK_PATH_CONVERT, 0);
-    printf("\n  gather f16 to f32 (output bytes): %.0f", out_bytes / time_us([&] { CUDA(wmk_gather(&a, stream)); }) / 1e3);
+    a = arguments(wide, &base, rows * 2, ids.as<void>(), count, out.address(), path_convert, 0);
+    printf("\n  gather f16 to f32 (output bytes): %.0f",
+           out_bytes / time_us([&] { CUDA(wmk_gather(&a, stream)); }) / 1e3);
     const Shape odd{1, 2, 127};
-    a = arguments(odd, &base, table_bytes / odd.row_bytes(), ids.as<void>(), count, out.address(), WMK_PATH_CONVERT_SHIFT, 0);
-    printf("\n  gather f32 x127 to f16 (output bytes): %.0f", count * odd.out_bytes() / time_us([&] { CUDA(wmk_gather(&a, stream)); }) / 1e3);
+    a = arguments(odd, &base, table_bytes / odd.row_bytes(), ids.as<void>(), count, out.address(), path_convert_shift,
+                  0);
+    printf("\n  gather f32 x127 to f16 (output bytes): %.0f",
+           count * odd.out_bytes() / time_us([&] { CUDA(wmk_gather(&a, stream)); }) / 1e3);
   }
 
   printf("\n\nsmall calls, f32 x128: us back to back / each with a synchronisation\n");
@@ -261,15 +284,15 @@ void device_tables() {
   const uint64_t rows = (1ull << 30) / s.row_bytes();
   for (uint64_t count : {10, 1000, 10000, 100000}) {
     make_ids<<<4096, 256, 0, stream>>>(ids.as<int64_t>(), count, rows, 4, 0);
-    wmk_rows_args a = arguments(s, &base, rows, ids.as<void>(), count, out.address(), WMK_PATH_MOVE, 16);
+    wmk_rows_args a = arguments(s, &base, rows, ids.as<void>(), count, out.address(), path_move, 16);
     const auto one = host_us([&] { CUDA(wmk_gather(&a, stream)); });
     std::vector<uint64_t> starts(65), bases(64);
     for (int k = 0; k <= 64; k++) starts[k] = k * (rows / 64);
     for (int k = 0; k < 64; k++) bases[k] = base + starts[k] * s.row_bytes();
     a.table = {bases.data(), starts.data(), 64, 0, s.row_bytes(), rows};
     const auto many = host_us([&] { CUDA(wmk_gather(&a, stream)); });
-    printf("  %6llu rows: %.1f / %.1f; 64 places %.1f / %.1f\n", static_cast<unsigned long long>(count), one.first, one.second,
-           many.first, many.second);
+    printf("  %6llu rows: %.1f / %.1f; 64 places %.1f / %.1f\n", static_cast<unsigned long long>(count), one.first,
+           one.second, many.first, many.second);
   }
 }
 
@@ -287,8 +310,20 @@ void id_kernels() {
       for (int k = 0; k <= owners; k++) starts[k] = rows / owners * k;
       for (int k = 0; k < owners; k++) bucket[k] = k;
       uint64_t needed = 0;
-      wmk_bucket_args a{ids.as<void>(), count, starts.data(), bucket.data(), uint64_t(owners), uint64_t(owners), out.as<void>(),
-                        positions.as<int64_t>(), counts.get(), 0, 0, &needed, 8, 528};
+      wmk_bucket_args a{ids.as<void>(),
+                        count,
+                        starts.data(),
+                        bucket.data(),
+                        uint64_t(owners),
+                        uint64_t(owners),
+                        out.as<void>(),
+                        positions.as<int64_t>(),
+                        counts.get(),
+                        0,
+                        0,
+                        &needed,
+                        8,
+                        528};
       CUDA(wmk_bucket(&a, stream));
       Device scratch(needed);
       a.scratch = scratch.address();
@@ -297,7 +332,8 @@ void id_kernels() {
              host_us([&] { CUDA(wmk_bucket(&a, stream)); }).second);
     }
     uint64_t needed = 0, order = 0;
-    wmk_unique_args u{ids.as<void>(), count, out.as<void>(), positions.as<int64_t>(), counts.get(), 0, 0, &needed, 8, 23};
+    wmk_unique_args u{
+        ids.as<void>(), count, out.as<void>(), positions.as<int64_t>(), counts.get(), 0, 0, &needed, 8, 23};
     CUDA(wmk_unique(&u, stream));
     Device scratch(needed);
     u.scratch = scratch.address();
@@ -327,7 +363,8 @@ void id_kernels() {
 struct Ordering {
   Device scratch;
   wmk_order_args args;
-  Ordering(const void* ids, uint64_t count, uint32_t shift, uint32_t bits, uint64_t* order, uint64_t* needed, size_t bytes)
+  Ordering(const void *ids, uint64_t count, uint32_t shift, uint32_t bits, uint64_t *order, uint64_t *needed,
+           size_t bytes)
       : scratch(bytes), args{ids, count, scratch.address(), bytes, needed, order, 8, shift, bits, 0} {}
 };
 
@@ -339,7 +376,7 @@ uint32_t bits_for(uint64_t rows) {
 
 void host_tables() {
   const uint64_t table_bytes = 1ull << 30;
-  void* memory = mmap(nullptr, table_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  void *memory = mmap(nullptr, table_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED) {
     printf("no host memory of 1 GiB\n");
     return;
@@ -348,23 +385,28 @@ void host_tables() {
   const uint64_t base = reinterpret_cast<uint64_t>(memory);
   const uint64_t out_bytes = 64ull << 20;
   Device out(out_bytes * 2), ids(out_bytes / 2 * 8 / 8 + (32 << 20)), target(out_bytes);
-  const double copy_us = time_us([&] { CUDA(cudaMemcpyAsync(target.as<void>(), memory, out_bytes, cudaMemcpyHostToDevice, stream)); }, 3);
-  printf("\nhost table of 1 GiB, 64 MiB gathered (copy engine %.1f GB/s): unordered, then with ordering by bits, sort included / without it\n",
-         out_bytes / copy_us / 1e3);
+  const double copy_us =
+      time_us([&] { CUDA(cudaMemcpyAsync(target.as<void>(), memory, out_bytes, cudaMemcpyHostToDevice, stream)); }, 3);
+  printf(
+      "\nhost table of 1 GiB, 64 MiB gathered (copy engine %.1f GB/s): unordered, then with ordering by bits, sort "
+      "included / without it\n",
+      out_bytes / copy_us / 1e3);
   struct Line {
     Shape shape;
-    int path, access;
+    uint32_t path, access;
     float zipf;
   };
-  for (const Line& l : {Line{{1, 1, 8}, WMK_PATH_MOVE, 16, 0}, Line{{1, 1, 32}, WMK_PATH_MOVE, 16, 0}, Line{{1, 1, 127}, WMK_PATH_MOVE, 4, 0},
-                        Line{{1, 1, 127}, WMK_PATH_SHIFT, 0, 0}, Line{{1, 1, 128}, WMK_PATH_MOVE, 16, 0}, Line{{1, 1, 256}, WMK_PATH_MOVE, 16, 0},
-                        Line{{1, 1, 512}, WMK_PATH_MOVE, 16, 0}, Line{{1, 1, 1024}, WMK_PATH_MOVE, 16, 0},
-                        Line{{1, 1, 32}, WMK_PATH_MOVE, 16, 0.99f}, Line{{1, 1, 128}, WMK_PATH_MOVE, 16, 0.99f}}) {
+  for (const Line &l :
+       {Line{{1, 1, 8}, path_move, 16, 0}, Line{{1, 1, 32}, path_move, 16, 0}, Line{{1, 1, 127}, path_move, 4, 0},
+        Line{{1, 1, 127}, path_shift, 0, 0}, Line{{1, 1, 128}, path_move, 16, 0}, Line{{1, 1, 256}, path_move, 16, 0},
+        Line{{1, 1, 512}, path_move, 16, 0}, Line{{1, 1, 1024}, path_move, 16, 0},
+        Line{{1, 1, 32}, path_move, 16, 0.99f}, Line{{1, 1, 128}, path_move, 16, 0.99f}}) {
     const uint64_t rows = table_bytes / l.shape.row_bytes(), count = out_bytes / l.shape.row_bytes();
     make_ids<<<4096, 256, 0, stream>>>(ids.as<int64_t>(), count, rows, 6, l.zipf);
     wmk_rows_args a = arguments(l.shape, &base, rows, ids.as<void>(), count, out.address(), l.path, l.access);
     auto rate = [&](double us) { return count * l.shape.row_bytes() / us / 1e3; };
-    printf("  x%-4d path %d%s: %.1f", l.shape.cols, l.path, l.zipf ? " zipf" : "", rate(time_us([&] { CUDA(wmk_gather(&a, stream)); }, 2)));
+    printf("  x%-4d path %d%s: %.1f", l.shape.cols, l.path, l.zipf ? " zipf" : "",
+           rate(time_us([&] { CUDA(wmk_gather(&a, stream)); }, 2)));
     const uint32_t all = bits_for(rows);
     for (uint32_t bits : {8u, 12u, 16u, all}) {
       if (bits > all) continue;
@@ -372,11 +414,13 @@ void host_tables() {
       wmk_order_args ask{ids.as<void>(), count, 0, 0, &needed, &order, 8, all - bits, bits, 0};
       CUDA(wmk_order(&ask, stream));
       Ordering o(ids.as<void>(), count, all - bits, bits, &order, &needed, needed);
-      const double with = time_us([&] {
-        CUDA(wmk_order(&o.args, stream));
-        a.order = reinterpret_cast<const uint32_t*>(order);
-        CUDA(wmk_gather(&a, stream));
-      }, 3);
+      const double with = time_us(
+          [&] {
+            CUDA(wmk_order(&o.args, stream));
+            a.order = reinterpret_cast<const uint32_t *>(order);
+            CUDA(wmk_gather(&a, stream));
+          },
+          3);
       const double without = time_us([&] { CUDA(wmk_gather(&a, stream)); }, 3);
       printf("  %u bits %.1f/%.1f", bits, rate(with), rate(without));
       if (bits == all) {
@@ -392,20 +436,25 @@ void host_tables() {
       Device unique(count * 8), slots(count * 8), kept(out_bytes);
       Shared<uint64_t> distinct(1);
       uint64_t needed = 0;
-      wmk_unique_args u{ids.as<void>(), count, unique.as<void>(), slots.as<int64_t>(), distinct.get(), 0, 0, &needed, 8, all};
+      wmk_unique_args u{
+          ids.as<void>(), count, unique.as<void>(), slots.as<int64_t>(), distinct.get(), 0, 0, &needed, 8, all};
       CUDA(wmk_unique(&u, stream));
       Device room(needed);
       u.scratch = room.address();
       u.scratch_bytes = needed;
       const uint64_t kept_base = kept.address();
-      const double us = time_us([&] {
-        CUDA(wmk_unique(&u, stream));
-        CUDA(cudaStreamSynchronize(stream));
-        const wmk_rows_args fetch = arguments(l.shape, &base, rows, unique.as<void>(), distinct[0], kept.address(), l.path, l.access);
-        CUDA(wmk_gather(&fetch, stream));
-        const wmk_rows_args spread = arguments(l.shape, &kept_base, distinct[0], slots.as<void>(), count, out.address(), l.path, l.access);
-        CUDA(wmk_gather(&spread, stream));
-      }, 3);
+      const double us = time_us(
+          [&] {
+            CUDA(wmk_unique(&u, stream));
+            CUDA(cudaStreamSynchronize(stream));
+            const wmk_rows_args fetch =
+                arguments(l.shape, &base, rows, unique.as<void>(), distinct[0], kept.address(), l.path, l.access);
+            CUDA(wmk_gather(&fetch, stream));
+            const wmk_rows_args spread =
+                arguments(l.shape, &kept_base, distinct[0], slots.as<void>(), count, out.address(), l.path, l.access);
+            CUDA(wmk_gather(&spread, stream));
+          },
+          3);
       printf("  dedup %.1f (%.0f%% distinct)", rate(us), 100.0 * distinct[0] / count);
     }
     printf("\n");
@@ -418,8 +467,9 @@ void host_tables() {
       printf("  table of %4llu MiB, x%-4d", static_cast<unsigned long long>(size >> 20), cols);
       for (uint64_t count : {1000, 4000, 8000, 16000, 64000}) {
         make_ids<<<4096, 256, 0, stream>>>(ids.as<int64_t>(), count, rows, 7, 0);
-        wmk_rows_args a = arguments(s, &base, rows, ids.as<void>(), count, out.address(), WMK_PATH_MOVE, 16);
-        printf("  %llu: %.0f", static_cast<unsigned long long>(count), time_us([&] { CUDA(wmk_gather(&a, stream)); }, 5));
+        wmk_rows_args a = arguments(s, &base, rows, ids.as<void>(), count, out.address(), path_move, 16);
+        printf("  %llu: %.0f", static_cast<unsigned long long>(count),
+               time_us([&] { CUDA(wmk_gather(&a, stream)); }, 5));
         const uint32_t all = bits_for(rows);
         for (uint32_t bits : {all, 16u}) {
           uint64_t needed = 0, order = 0;
@@ -427,11 +477,13 @@ void host_tables() {
           wmk_order_args ask{ids.as<void>(), count, 0, 0, &needed, &order, 8, all - bits, bits, 0};
           CUDA(wmk_order(&ask, stream));
           Ordering o(ids.as<void>(), count, all - bits, bits, &order, &needed, needed);
-          printf("/%.0f", time_us([&] {
-                   CUDA(wmk_order(&o.args, stream));
-                   a.order = reinterpret_cast<const uint32_t*>(order);
-                   CUDA(wmk_gather(&a, stream));
-                 }, 5));
+          printf("/%.0f", time_us(
+                              [&] {
+                                CUDA(wmk_order(&o.args, stream));
+                                a.order = reinterpret_cast<const uint32_t *>(order);
+                                CUDA(wmk_gather(&a, stream));
+                              },
+                              5));
           a.order = nullptr;
         }
       }
@@ -451,7 +503,8 @@ int main() {
   CUDA(wmk_scatter(nullptr, nullptr));
   CUDA(wmk_bucket(nullptr, nullptr));
   CUDA(wmk_meet(nullptr, nullptr));
-  printf("all kernels loaded in %.1f ms\n", std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+  printf("all kernels loaded in %.1f ms\n",
+         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
   device_tables();
   id_kernels();
   host_tables();

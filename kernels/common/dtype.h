@@ -1,6 +1,6 @@
 // Element types, and one element from one type to another: floating types through float (so double to half and bf16 round
-// twice), nearest even; integers as C casts. A NaN stays a NaN, quiet, upper payload kept; the conversions to and from half of
-// a GPU may give another payload.
+// twice), nearest even; integers as C casts. A NaN stays a NaN, quiet, upper payload kept; the conversions of a GPU to and
+// from 16 bits may give another payload.
 #pragma once
 
 #include "define.h"
@@ -95,9 +95,15 @@ template <>
 struct narrow<bf16_bits> {
   WMK_FN static bf16_bits from(float x)
   {
+#if defined(__CUDA_ARCH__)
+    bf16_bits value;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(value.bits) : "f"(x));
+    return value;
+#else
     uint32_t bits = same_bits<uint32_t>(x);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((bits >> 16) | 0x40u)};
     return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+#endif
   }
 };
 

@@ -1,38 +1,105 @@
-// How wide a kernel over rows is started. Pure; the tests hold the table.
+// How rows are cut into the pieces that threads move, and how a piece's number gives its row. Pure; the tests hold tables.
 #pragma once
 
 #include "define.h"
 
 namespace wmk {
 
-constexpr uint32_t row_kernel_threads = 256;
+// How the elements of a row are accessed.
+enum row_path : uint32_t {
+  // Equal types, both sides of every row and the row's length multiples of the access.
+  path_move = 1,
+  // Equal types of at most 4 bytes at any alignment of the elements: wide loads are shifted into wide stores.
+  path_shift = 2,
+  // Different types; pieces are aligned on both sides, and rows are whole pieces.
+  path_convert = 3,
+  // Different types at any alignment of their elements.
+  path_convert_shift = 4,
+};
+
+constexpr uint32_t access_limit = 16;
 
 // The largest power of two, at most 16, that divides all of `bits` (addresses, strides, lengths, combined by or).
 WMK_FN uint32_t access_bytes(uint64_t bits)
 {
   uint64_t lowest = bits & (0 - bits);
-  return lowest == 0 || lowest > 16 ? 16 : static_cast<uint32_t>(lowest);
+  return lowest == 0 || lowest > access_limit ? access_limit : static_cast<uint32_t>(lowest);
 }
 
-struct row_launch {
-  // A power of two of lanes works on a row.
-  uint32_t lanes_per_row;
-  uint32_t blocks;
+// Elements of a piece, but for path_move: the wider side has 16 bytes.
+WMK_FN constexpr uint32_t piece_elements(uint32_t from_bytes, uint32_t to_bytes)
+{
+  return access_limit / (from_bytes > to_bytes ? from_bytes : to_bytes);
+}
+
+// What decides the path of a call. Bits: addresses and strides of a side, combined by or.
+struct row_facts {
+  uint64_t cols;
+  uint32_t from_bytes;
+  uint32_t to_bytes;
+  bool converts;
+  uint64_t from_bits;
+  uint64_t to_bits;
 };
 
-// `steps`: accesses a row takes; `rows_in_flight`: rows a group of lanes loads before it stores the first;
-// `most_blocks`: what fills the device. At least one block.
-WMK_FN row_launch launch_rows(uint64_t rows, uint64_t steps, uint32_t rows_in_flight, uint32_t most_blocks)
+struct row_shape {
+  uint32_t path;
+  // A thread's access on path_move; 0 on the others.
+  uint32_t access_bytes;
+  uint64_t pieces_per_row;
+};
+
+// The shape of a call on a path that its facts allow. The shifting paths align their pieces to the row written, so a row
+// that does not begin with a piece may take one more.
+WMK_FN row_shape shape_on(uint32_t path, const row_facts &facts)
 {
-  uint32_t lanes = 1;
-  while (lanes < 32 && lanes < steps) {
-    lanes *= 2;
+  if (path == path_move) {
+    const uint64_t row_bytes = facts.cols * facts.from_bytes;
+    const uint32_t access = access_bytes(facts.from_bits | facts.to_bits | row_bytes);
+    return {path, access, row_bytes / access};
   }
-  uint64_t rows_per_block = static_cast<uint64_t>(row_kernel_threads / lanes) * rows_in_flight;
-  uint64_t blocks         = (rows + rows_per_block - 1) / rows_per_block;
-  if (blocks > most_blocks) blocks = most_blocks;
-  if (blocks < 1) blocks = 1;
-  return {lanes, static_cast<uint32_t>(blocks)};
+  const uint64_t piece = piece_elements(facts.from_bytes, facts.to_bytes);
+  const uint64_t ragged = facts.to_bits % (piece * facts.to_bytes) == 0 ? 0 : piece - 1;
+  return {path, 0, (facts.cols + ragged + piece - 1) / piece};
+}
+
+WMK_FN row_shape shape_of(const row_facts &facts)
+{
+  const uint64_t piece = piece_elements(facts.from_bytes, facts.to_bytes);
+  if (facts.converts) {
+    const bool aligned = facts.from_bits % (piece * facts.from_bytes) == 0 &&
+                         facts.to_bits % (piece * facts.to_bytes) == 0 && facts.cols % piece == 0;
+    return shape_on(aligned ? path_convert : path_convert_shift, facts);
+  }
+  const row_shape moved = shape_on(path_move, facts);
+  if (moved.access_bytes == access_limit || facts.from_bytes > 4) return moved;
+  // A shifted piece is worth the work of two narrow ones.
+  const row_shape shifted = shape_on(path_shift, facts);
+  return moved.pieces_per_row < 2 * shifted.pieces_per_row ? moved : shifted;
+}
+
+// A piece's row: a product and a shift in place of a division.
+struct split {
+  uint32_t per_row;
+  uint32_t multiplier;
+  uint32_t shift;
+};
+
+// Pieces of one launch stay below this.
+constexpr uint64_t pieces_limit = uint64_t{1} << 31;
+
+// For pieces below the limit: with l = ceil(log2 d) and m = floor(2^(31 + l) / d) + 1, n / d = n * m >> (31 + l).
+// `per_row` is at least 1 and below the limit.
+WMK_FN split split_of(uint32_t per_row)
+{
+  uint32_t log = 0;
+  while ((uint64_t{1} << log) < per_row) log++;
+  return {per_row, static_cast<uint32_t>((uint64_t{1} << (31 + log)) / per_row + 1), 31 + log};
+}
+
+WMK_FN uint32_t row_of(const split &by, uint32_t piece)
+{
+  return static_cast<uint32_t>(uint64_t{piece} * by.multiplier >> by.shift);
 }
 
 }  // namespace wmk

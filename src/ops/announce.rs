@@ -125,6 +125,11 @@ impl Served<'_> {
             .collect()
     }
 
+    /// The rows of all partitions; ids are below.
+    pub fn rows(&self, shape: &Shape) -> u64 {
+        self.partition.total_bytes().div_ceil(shape.row_stride_bytes) as u64
+    }
+
     /// The own partition, its rows named by their numbers in the whole.
     pub fn table(&self, shape: &Shape) -> Table<'static> {
         let base = self.own.unwrap_or(Address::NULL);
@@ -169,14 +174,13 @@ impl<'a> Sorted<'a> {
             bytes_of(count, shape.id_bytes()),
             bytes_of(count, DType::Int64.size_bytes()),
         ])?;
-        let counts = field.platform.kernels().bucket(
+        let counts = field.bucket(
             &plan.indices,
             start_rows,
             sorting.bucket_of_owner,
             sorting.buckets,
             ids,
             positions,
-            field.plain_launch(),
         )?;
         Ok(Some(Sorted {
             plan,

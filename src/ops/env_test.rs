@@ -4,10 +4,9 @@ use super::operand::Data;
 use super::{Buffers, EnvTestContexts};
 use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::{AllocationType, DType};
-use crate::platform::{self, Platform, Stream};
+use crate::platform::{self, Launch, Platform, Rows, Stream};
 use crate::span::Address;
 use crate::tensor::{Description, Matrix, Operand};
-use half::{bf16, f16};
 
 /// A checked call: `rows` x `cols` values, `input` of one row, the fixed output with its own row stride.
 struct Plan {
@@ -106,40 +105,6 @@ fn plan(input: &Operand, output: &Operand, matrix: &Matrix, platform: &dyn Platf
     })
 }
 
-/// Row r of the result: every input value plus r, r going through a float, the sum in the type itself.
-fn add_to_row(dtype: DType, input: &[u8], r: f32, into: &mut Vec<u8>) {
-    macro_rules! sums {
-        ($type:ty, $add:expr) => {
-            for bytes in input.as_chunks::<{ size_of::<$type>() }>().0 {
-                let add: fn($type, f32) -> $type = $add;
-                into.extend(add(<$type>::from_ne_bytes(*bytes), r).to_ne_bytes());
-            }
-        };
-    }
-    match dtype {
-        DType::Float => sums!(f32, |x, r| x + r),
-        DType::Double => sums!(f64, |x, r| x + f64::from(r)),
-        DType::Half => sums!(f16, |x, r| x + f16::from_f32(r)),
-        DType::Bf16 => sums!(bf16, |x, r| x + bf16::from_f32(r)),
-        DType::Int => sums!(i32, |x, r| x.wrapping_add(r as i32)),
-        DType::Int64 => sums!(i64, |x, r| x.wrapping_add(r as i64)),
-        DType::Int16 => sums!(i16, |x, r| x.wrapping_add(r as i32 as i16)),
-        DType::Int8 => sums!(i8, |x, r| x.wrapping_add(r as i32 as i8)),
-    }
-}
-
-/// A vector of `bytes` zeros, or OUT_OF_MEMORY: the size comes from the caller.
-fn room(bytes: usize) -> Result<Vec<u8>> {
-    let mut room = Vec::new();
-    room.try_reserve_exact(bytes).map_err(|e| {
-        Error::new(
-            Kind::OutOfMemory,
-            format!("{bytes} bytes for the values of env_test_op: {e}"),
-        )
-    })?;
-    Ok(room)
-}
-
 /// `value[r][c] = input[c] + r` for `entry_count` rows, to `output` and to a dense block for every context that is not NULL,
 /// each with the description of `output` (dense, from offset 0): DEVICE, PINNED, HOST. One DEVICE scratch block. The values
 /// are there on return.
@@ -176,34 +141,24 @@ pub fn env_test(
     let platform = platform::current()?;
     let plan = plan(input, output, &matrix, platform)?;
     let total_bytes = plan.rows * plan.row_bytes();
-    let mut values = room(total_bytes)?;
-    let mut row = room(plan.row_bytes())?;
-    row.resize(plan.row_bytes(), 0);
-    platform.copy(
-        Address(row.as_mut_ptr() as usize),
-        plan.input,
-        plan.row_bytes(),
-        stream,
-    )?;
-    platform.synchronize(stream)?;
-    for r in 0..plan.rows {
-        add_to_row(plan.dtype, &row, r as f32, &mut values);
-    }
     let scratch = buffers.scratch(plan.rows * plan.cols, plan.dtype, AllocationType::Device)?;
     let blocks = blocks()?;
-    platform.copy(
-        scratch.address(),
-        Address(values.as_ptr() as usize),
-        total_bytes,
+    let launch = Launch {
         stream,
-    )?;
-    for r in 0..plan.rows {
-        platform.copy(
-            plan.output.offset_bytes(r * plan.output_stride_bytes),
-            scratch.address().offset_bytes(r * plan.row_bytes()),
-            plan.row_bytes(),
-            stream,
-        )?;
+        ..Launch::default()
+    };
+    for (address, row_stride_bytes) in [
+        (scratch.address(), plan.row_bytes()),
+        (plan.output, plan.output_stride_bytes),
+    ] {
+        let rows = Rows {
+            address,
+            row_stride_bytes,
+            dtype: plan.dtype,
+        };
+        platform
+            .kernels()
+            .add_row_numbers(plan.input, plan.rows, plan.cols, &rows, launch)?;
     }
     for block in blocks {
         platform.copy(block, scratch.address(), total_bytes, stream)?;

@@ -108,14 +108,13 @@ impl<'a> Errand<'a> {
         if count == 0 {
             return Ok(vec![0; nodes]);
         }
-        self.field.platform.kernels().bucket(
+        self.field.bucket(
             &self.pass.shape.ids(ids, count),
             &self.served.start_rows(&self.pass.shape),
             &self.nodes.node_of,
             nodes,
             sorted,
             slots,
-            self.field.plain_launch(),
         )
     }
 
@@ -146,9 +145,7 @@ impl<'a> Errand<'a> {
             self.sort_by_node(ids, 0, sorted, sorted_slots)
         } else {
             field
-                .platform
-                .kernels()
-                .unique(&shape.ids(ids, asked), unique, slots, field.plain_launch())
+                .unique(&shape.ids(ids, asked), self.served.rows(shape), unique, slots)
                 .and_then(|distinct| self.sort_by_node(unique, distinct, sorted, sorted_slots))
         };
         let cross = self.cross_leg(&counts)?;

@@ -3,7 +3,7 @@
 use super::{Buffers, Scratch};
 use crate::error::{Error, Kind, Result};
 use crate::kinds::{AllocationType, DType};
-use crate::platform::{Bootstrap, Indices, Launch, Platform, Rows, Table, Transport, agree};
+use crate::platform::{Bootstrap, Indices, Launch, Platform, Rows, Table, Transport, Workspace, agree};
 use crate::span::Address;
 
 /// What an exchange works with.
@@ -80,7 +80,33 @@ impl<'a> Field<'a> {
         if indices.count == 0 {
             return Ok(());
         }
-        self.platform.kernels().gather(table, indices, output, launch)
+        gather_with_workspace(self.platform, self.buffers, table, indices, output, launch)
+    }
+
+    /// [`Kernels::bucket`](crate::platform::Kernels::bucket) with what it needs.
+    pub fn bucket(
+        &self,
+        indices: &Indices,
+        start_rows: &[u64],
+        bucket_of_owner: &[u32],
+        buckets: usize,
+        ids: Address,
+        positions: Address,
+    ) -> Result<Vec<u64>> {
+        let kernels = self.platform.kernels();
+        let bytes = kernels.bucket_workspace_bytes(indices, start_rows, buckets)?;
+        with_workspace(self.buffers, bytes, self.plain_launch(), |launch| {
+            kernels.bucket(indices, start_rows, bucket_of_owner, buckets, ids, positions, launch)
+        })
+    }
+
+    /// [`Kernels::unique`](crate::platform::Kernels::unique) with what it needs.
+    pub fn unique(&self, indices: &Indices, rows: u64, unique: Address, slots: Address) -> Result<u64> {
+        let kernels = self.platform.kernels();
+        let bytes = kernels.unique_workspace_bytes(indices, rows)?;
+        with_workspace(self.buffers, bytes, self.plain_launch(), |launch| {
+            kernels.unique(indices, rows, unique, slots, launch)
+        })
     }
 
     /// [`Kernels::scatter`](crate::platform::Kernels::scatter), which is not launched for no ids.
@@ -97,9 +123,52 @@ impl<'a> Field<'a> {
     pub fn plain_launch(&self) -> Launch {
         Launch {
             stream: self.launch.stream,
-            sms: None,
+            ..Launch::default()
         }
     }
+}
+
+/// Calls `work` with scratch of `bytes` to work in; none asks for no block.
+/// # Errors
+/// OUT_OF_MEMORY, and those of `work`.
+pub fn with_workspace<T>(
+    buffers: &dyn Buffers,
+    bytes: usize,
+    launch: Launch,
+    work: impl FnOnce(Launch) -> Result<T>,
+) -> Result<T> {
+    if bytes == 0 {
+        return work(launch);
+    }
+    let words = bytes.div_ceil(DType::Int64.size_bytes());
+    let block = buffers.scratch(words, DType::Int64, AllocationType::Device)?;
+    let workspace = Workspace {
+        address: block.address(),
+        bytes,
+    };
+    work(Launch { workspace, ..launch })
+}
+
+/// [`Kernels::gather`](crate::platform::Kernels::gather) with what makes it faster, if there is room for that.
+pub fn gather_with_workspace(
+    platform: &dyn Platform,
+    buffers: &dyn Buffers,
+    table: &Table<'_>,
+    indices: &Indices,
+    output: &Rows,
+    launch: Launch,
+) -> Result<()> {
+    let kernels = platform.kernels();
+    let bytes = kernels.gather_workspace_bytes(table, indices, launch)?;
+    let mut started = false;
+    let outcome = with_workspace(buffers, bytes, launch, |launch| {
+        started = true;
+        kernels.gather(table, indices, output, launch)
+    });
+    if started {
+        return outcome;
+    }
+    kernels.gather(table, indices, output, launch)
 }
 
 /// Things that go from every rank of a circle to every other, counted; the answers go back the same way.

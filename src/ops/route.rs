@@ -3,7 +3,7 @@
 
 use super::announce::Served;
 use super::hierarchy::{Circles, Nodes};
-use super::leg::{Circle, Field};
+use super::leg::{Circle, Field, gather_with_workspace};
 use super::operand::Data;
 use super::plan::{Holder, Operation, Plan, Request, plan};
 use super::{Buffers, exchange, hierarchy};
@@ -81,10 +81,11 @@ impl Call<'_> {
     }
 
     fn launch(&self, platform: &dyn Platform, plan: &Plan, bases: &[Address]) -> Result<()> {
-        let (kernels, table, launch) = (platform.kernels(), plan.table(bases), self.width(Some(plan)));
+        let (table, launch) = (plan.table(bases), self.width(Some(plan)));
+        let (indices, rows) = (&plan.indices, &plan.rows);
         match self.operation {
-            Operation::Gather => kernels.gather(&table, &plan.indices, &plan.rows, launch),
-            Operation::Scatter => kernels.scatter(&plan.rows, &plan.indices, &table, launch),
+            Operation::Gather => gather_with_workspace(platform, self.buffers, &table, indices, rows, launch),
+            Operation::Scatter => platform.kernels().scatter(rows, indices, &table, launch),
         }
     }
 
@@ -92,6 +93,7 @@ impl Call<'_> {
         Launch {
             stream: self.stream,
             sms: plan.and_then(|plan| plan.sms),
+            ..Launch::default()
         }
     }
 

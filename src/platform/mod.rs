@@ -21,11 +21,19 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Stream(pub usize);
 
-/// How a kernel is to be started: on which stream and how wide (`sms` of gather; `None` is automatic).
+/// How a kernel is to be started: on which stream, how wide (`sms` of gather; `None` is automatic), and with what to work in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Launch {
     pub stream: Stream,
     pub sms: Option<u32>,
+    pub workspace: Workspace,
+}
+
+/// Device memory that an operation may overwrite until the stream has passed it; none by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Workspace {
+    pub address: Address,
+    pub bytes: usize,
 }
 
 /// One way of doing things: a GPU through CUDA, or this host's memory and cores.
@@ -218,12 +226,23 @@ pub struct Rows {
 }
 
 /// The operations on rows. Arguments are checked by the callers in `ops`; the kernels check nothing but ids.
+/// A platform whose operations need memory to work in says how much, and is given it by `launch`.
 pub trait Kernels: Send + Sync {
+    /// What a gather makes use of; it works with none as well, only slower.
+    fn gather_workspace_bytes(&self, _table: &Table<'_>, _indices: &Indices, _launch: Launch) -> Result<usize> {
+        Ok(0)
+    }
+
     /// `output[i] = convert(table[indices[i]])` for ids in [0, rows); other output rows are not touched.
     fn gather(&self, table: &Table<'_>, indices: &Indices, output: &Rows, launch: Launch) -> Result<()>;
 
     /// `table[indices[i]] = convert(input[i])` for ids in [0, rows); which of several equal ids wins is not specified.
     fn scatter(&self, input: &Rows, indices: &Indices, table: &Table<'_>, launch: Launch) -> Result<()>;
+
+    /// What [`bucket`](Kernels::bucket) needs.
+    fn bucket_workspace_bytes(&self, _indices: &Indices, _start_rows: &[u64], _bucket_count: usize) -> Result<usize> {
+        Ok(0)
+    }
 
     /// Stable multi-split by owner. Owner of a row: the k with `start_rows[k] <= id < start_rows[k + 1]`; its bucket:
     /// `bucket_of_owner[k]`. Writes the ids (same dtype) bucket by bucket to `ids`, their positions in the input (INT64) to
@@ -241,7 +260,16 @@ pub trait Kernels: Send + Sync {
         launch: Launch,
     ) -> Result<Vec<u64>>;
 
+    /// What [`unique`](Kernels::unique) needs.
+    fn unique_workspace_bytes(&self, _indices: &Indices, _rows: u64) -> Result<usize> {
+        Ok(0)
+    }
+
     /// Removes doubles: writes the distinct ids ascending to `unique` (same dtype, room for `count`) and for every input
-    /// position the slot of its id (INT64) to `slots`; returns how many are distinct.
-    fn unique(&self, indices: &Indices, unique: Address, slots: Address, launch: Launch) -> Result<u64>;
+    /// position the slot of its id (INT64) to `slots`; returns how many are distinct. All ids are in [0, rows).
+    fn unique(&self, indices: &Indices, rows: u64, unique: Address, slots: Address, launch: Launch) -> Result<u64>;
+
+    /// `output[r][c] = input[c] + r` for `rows` rows of `cols` columns: r goes through a float, the sum is of the type itself,
+    /// integers wrap. `input` is dense and of the output's dtype.
+    fn add_row_numbers(&self, input: Address, rows: usize, cols: usize, output: &Rows, launch: Launch) -> Result<()>;
 }

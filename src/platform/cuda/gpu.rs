@@ -28,6 +28,9 @@ const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
 /// What the driver answers for the type of memory that it does not know.
 const UNKNOWN_MEMORY: u32 = 0;
 
+/// `CU_MEMORYTYPE_HOST`.
+const HOST_MEMORY: u32 = 1;
+
 /// What a GPU is and can.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -263,14 +266,18 @@ impl Gpu {
     /// True if kernels of this GPU can use the memory at `address`: what the driver knows of, and any memory where the GPU
     /// reads pages that nobody registered.
     pub fn can_reach(&self, address: Address) -> bool {
-        if address.is_null() {
-            return false;
-        }
-        if self.facts.reads_pageable {
-            return true;
-        }
+        !address.is_null() && (self.facts.reads_pageable || self.memory_type(address) != UNKNOWN_MEMORY)
+    }
+
+    /// True for memory of the host that is registered with the driver.
+    pub fn is_on_host(&self, address: Address) -> bool {
+        self.memory_type(address) == HOST_MEMORY
+    }
+
+    /// The driver's `CUmemorytype` of an address, or [`UNKNOWN_MEMORY`].
+    fn memory_type(&self, address: Address) -> u32 {
         let Ok(_entered) = self.enter() else {
-            return false;
+            return UNKNOWN_MEMORY;
         };
         let mut kind: u32 = UNKNOWN_MEMORY;
         let mut attributes = [PointerAttribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE];
@@ -284,7 +291,7 @@ impl Gpu {
                 address.0 as u64,
             )
         };
-        code == 0 && kind != UNKNOWN_MEMORY
+        if code == 0 { kind } else { UNKNOWN_MEMORY }
     }
 }
 

@@ -11,8 +11,10 @@ mod fake_nccl;
 mod functions;
 mod gpu;
 mod host;
-pub mod kernels;
+mod kernels;
+mod launch;
 mod loader;
+mod mailbox;
 pub mod nccl;
 mod probe;
 mod properties;
@@ -32,6 +34,7 @@ use crate::span::Address;
 use abort::AbortWord;
 use collective::Abortable;
 use gpu::Gpu;
+use mailbox::Mailboxes;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A GPU as one rank of one communicator uses it.
@@ -41,6 +44,8 @@ pub struct CudaPlatform {
     world: OnceLock<World>,
     /// Transports that must be aborted when the communicator breaks.
     abortables: Mutex<Vec<Abortable>>,
+    /// Where kernels leave counts for the host.
+    mailboxes: Mailboxes,
 }
 
 /// What the ranks of the communicator know of each other.
@@ -104,6 +109,7 @@ impl CudaPlatform {
             gpu,
             world: OnceLock::new(),
             abortables: Mutex::default(),
+            mailboxes: Mailboxes::default(),
         }
     }
 

@@ -1,53 +1,239 @@
 //! The operations on rows, in the context of the bound GPU and as wide as it is.
 
+use super::launch::{
+    self, BucketArgs, FillArgs, MOST_BUCKETS, OrderArgs, UniqueArgs, first_base, id_bits, order_bits, rows_args,
+};
 use super::{CudaPlatform, kernels};
-use crate::error::{Error, Kind, Result};
-use crate::platform::{Indices, Kernels, Launch, Rows, Table};
+use crate::error::{Error, Kind, Result, ensure};
+use crate::platform::{Indices, Kernels, Launch, Rows, Stream, Table, Workspace};
+use crate::settings;
 use crate::span::Address;
+use std::sync::OnceLock;
 
-fn not_yet<T>(what: &str) -> Result<T> {
-    Err(Error::new(
-        Kind::NotImplemented,
-        format!(
-            "{what} on GPUs is not in this version; set WHOLEMEMORY_PLATFORM=cpu to keep the data in this host's memory"
-        ),
-    ))
-}
+/// A sort counts in 32 bits.
+const MOST_SORTED: usize = i32::MAX as usize;
 
 impl CudaPlatform {
     /// As wide as the caller asked, else as the GPU.
-    fn width(&self, launch: Launch) -> Launch {
-        Launch {
-            sms: launch.sms.or(Some(self.multiprocessors())),
-            ..launch
+    fn width(&self, launch: Launch) -> u32 {
+        launch.sms.unwrap_or(self.multiprocessors())
+    }
+
+    /// What a launch ends with: nothing, or with `WM_DEBUG_SYNC` the end of the work.
+    fn launched(&self, what: &str, stream: Stream) -> Result<()> {
+        static DEBUG: OnceLock<bool> = OnceLock::new();
+        if !*DEBUG.get_or_init(settings::debug_sync) || self.gpu.is_capturing(stream)? {
+            return Ok(());
         }
+        self.gpu
+            .synchronize_stream(stream)
+            .map_err(|e| e.within(format!("{what} (waited for because of WM_DEBUG_SYNC)")))
+    }
+
+    /// How ids are sorted before rows of the host's memory are read. Not while a graph is recorded: the sort's kernels are
+    /// loaded when first used.
+    fn ordering(&self, table: &Table<'_>, indices: &Indices, stream: Stream) -> Result<Option<OrderArgs>> {
+        let row_bytes = table.cols * table.dtype.size_bytes();
+        let Some((shift, bits)) = order_bits(table.rows, table.row_stride_bytes, row_bytes, indices.count) else {
+            return Ok(None);
+        };
+        if !self.gpu.is_on_host(first_base(&table.places)) || self.gpu.is_capturing(stream)? {
+            return Ok(None);
+        }
+        Ok(Some(OrderArgs {
+            ids: indices.address,
+            count: indices.count as u64,
+            scratch: Address::NULL,
+            scratch_bytes: 0,
+            needed_bytes: std::ptr::null_mut(),
+            order: std::ptr::null_mut(),
+            id_bytes: indices.dtype.size_bytes() as u32,
+            shift,
+            bits,
+            reserved: 0,
+        }))
     }
 }
 
+/// Refuses a workspace that is smaller than was asked for.
+fn check_workspace(what: &str, workspace: Workspace, needed_bytes: usize) -> Result<()> {
+    ensure!(
+        workspace.bytes >= needed_bytes && !workspace.address.is_null(),
+        Logic,
+        "{what} needs {needed_bytes} bytes to work in and was given {} at {:#x}",
+        workspace.bytes,
+        workspace.address.0
+    );
+    Ok(())
+}
+
 impl Kernels for CudaPlatform {
-    fn gather(&self, table: &Table<'_>, indices: &Indices, output: &Rows, launch: Launch) -> Result<()> {
+    fn gather_workspace_bytes(&self, table: &Table<'_>, indices: &Indices, launch: Launch) -> Result<usize> {
+        let Some(mut ask) = self.ordering(table, indices, launch.stream)? else {
+            return Ok(0);
+        };
         let _entered = self.gpu.enter()?;
-        kernels::gather(table, indices, output, self.width(launch))
+        let mut needed = 0;
+        ask.needed_bytes = &mut needed;
+        kernels::order(&ask, launch.stream)?;
+        Ok(needed as usize)
     }
 
-    fn scatter(&self, _: &Rows, _: &Indices, _: &Table<'_>, _: Launch) -> Result<()> {
-        not_yet("scatter")
+    fn gather(&self, table: &Table<'_>, indices: &Indices, output: &Rows, launch: Launch) -> Result<()> {
+        let base = first_base(&table.places);
+        let mut args = rows_args(table, &base, indices, output, self.width(launch))?;
+        let _entered = self.gpu.enter()?;
+        if launch.workspace.bytes > 0
+            && let Some(ordering) = self.ordering(table, indices, launch.stream)?
+        {
+            let sort = OrderArgs {
+                scratch: launch.workspace.address,
+                scratch_bytes: launch.workspace.bytes as u64,
+                order: &mut args.order,
+                ..ordering
+            };
+            kernels::order(&sort, launch.stream)?;
+        }
+        kernels::gather(&args, launch.stream)?;
+        self.launched("gather", launch.stream)
+    }
+
+    fn scatter(&self, input: &Rows, indices: &Indices, table: &Table<'_>, launch: Launch) -> Result<()> {
+        let base = first_base(&table.places);
+        let args = rows_args(table, &base, indices, input, self.width(launch))?;
+        let _entered = self.gpu.enter()?;
+        kernels::scatter(&args, launch.stream)?;
+        self.launched("scatter", launch.stream)
+    }
+
+    fn bucket_workspace_bytes(&self, indices: &Indices, start_rows: &[u64], bucket_count: usize) -> Result<usize> {
+        let mut needed = 0;
+        let ask = BucketArgs {
+            needed_bytes: &mut needed,
+            ..bucket_args(indices, start_rows, bucket_count, launch::blocks(self.multiprocessors()))?
+        };
+        let _entered = self.gpu.enter()?;
+        kernels::bucket(&ask, Stream::default())?;
+        Ok(needed as usize)
     }
 
     fn bucket(
         &self,
-        _: &Indices,
-        _: &[u64],
-        _: &[u32],
-        _: usize,
-        _: Address,
-        _: Address,
-        _: Launch,
+        indices: &Indices,
+        start_rows: &[u64],
+        bucket_of_owner: &[u32],
+        bucket_count: usize,
+        ids: Address,
+        positions: Address,
+        launch: Launch,
     ) -> Result<Vec<u64>> {
-        not_yet("sorting ids by owner")
+        let needed = self.bucket_workspace_bytes(indices, start_rows, bucket_count)?;
+        check_workspace("splitting ids by owner", launch.workspace, needed)?;
+        let counts = self.mailboxes.take(&self.gpu, bucket_count)?;
+        let args = BucketArgs {
+            bucket_of_owner: bucket_of_owner.as_ptr(),
+            ids_out: ids,
+            positions,
+            counts: counts.address(),
+            scratch: launch.workspace.address,
+            scratch_bytes: launch.workspace.bytes as u64,
+            ..bucket_args(indices, start_rows, bucket_count, launch::blocks(self.multiprocessors()))?
+        };
+        let _entered = self.gpu.enter()?;
+        kernels::bucket(&args, launch.stream)?;
+        self.gpu.synchronize_stream(launch.stream)?;
+        Ok(counts.read(bucket_count))
     }
 
-    fn unique(&self, _: &Indices, _: Address, _: Address, _: Launch) -> Result<u64> {
-        not_yet("removing doubles")
+    fn unique_workspace_bytes(&self, indices: &Indices, rows: u64) -> Result<usize> {
+        let mut needed = 0;
+        let ask = UniqueArgs {
+            needed_bytes: &mut needed,
+            ..unique_args(indices, rows)?
+        };
+        let _entered = self.gpu.enter()?;
+        kernels::unique(&ask, Stream::default())?;
+        Ok(needed as usize)
     }
+
+    fn unique(&self, indices: &Indices, rows: u64, unique: Address, slots: Address, launch: Launch) -> Result<u64> {
+        let needed = self.unique_workspace_bytes(indices, rows)?;
+        check_workspace("finding distinct ids", launch.workspace, needed)?;
+        let distinct = self.mailboxes.take(&self.gpu, 1)?;
+        let args = UniqueArgs {
+            unique,
+            slots,
+            distinct: distinct.address(),
+            scratch: launch.workspace.address,
+            scratch_bytes: launch.workspace.bytes as u64,
+            ..unique_args(indices, rows)?
+        };
+        let _entered = self.gpu.enter()?;
+        kernels::unique(&args, launch.stream)?;
+        self.gpu.synchronize_stream(launch.stream)?;
+        Ok(distinct.read(1)[0])
+    }
+
+    fn add_row_numbers(&self, input: Address, rows: usize, cols: usize, output: &Rows, launch: Launch) -> Result<()> {
+        let args = FillArgs {
+            input,
+            output: output.address,
+            stride_bytes: output.row_stride_bytes as u64,
+            rows: rows as u64,
+            cols: cols as u64,
+            dtype: output.dtype.raw(),
+            reserved: 0,
+        };
+        let _entered = self.gpu.enter()?;
+        kernels::fill(&args, launch.stream)?;
+        self.launched("adding row numbers", launch.stream)
+    }
+}
+
+/// Everything but where the results go.
+fn bucket_args(indices: &Indices, start_rows: &[u64], bucket_count: usize, blocks: u32) -> Result<BucketArgs> {
+    ensure!(
+        (1..=MOST_BUCKETS).contains(&bucket_count),
+        NotSupported,
+        "splitting ids over {bucket_count} ranks; the kernels for GPUs take 1 to {MOST_BUCKETS}"
+    );
+    Ok(BucketArgs {
+        ids: indices.address,
+        count: indices.count as u64,
+        start_rows: start_rows.as_ptr(),
+        bucket_of_owner: std::ptr::null(),
+        owners: start_rows.len() as u64 - 1,
+        buckets: bucket_count as u64,
+        ids_out: Address::NULL,
+        positions: Address::NULL,
+        counts: Address::NULL,
+        scratch: Address::NULL,
+        scratch_bytes: 0,
+        needed_bytes: std::ptr::null_mut(),
+        id_bytes: indices.dtype.size_bytes() as u32,
+        blocks,
+    })
+}
+
+/// Everything but where the results go.
+fn unique_args(indices: &Indices, rows: u64) -> Result<UniqueArgs> {
+    if !(1..=MOST_SORTED).contains(&indices.count) {
+        let what = format!(
+            "finding the distinct ones of {} ids; the kernels for GPUs take 1 to {MOST_SORTED}",
+            indices.count
+        );
+        return Err(Error::new(Kind::NotSupported, what));
+    }
+    Ok(UniqueArgs {
+        ids: indices.address,
+        count: indices.count as u64,
+        unique: Address::NULL,
+        slots: Address::NULL,
+        distinct: Address::NULL,
+        scratch: Address::NULL,
+        scratch_bytes: 0,
+        needed_bytes: std::ptr::null_mut(),
+        id_bytes: indices.dtype.size_bytes() as u32,
+        bits: id_bits(rows).min(63),
+    })
 }
