@@ -4,8 +4,9 @@
 
 use super::guard;
 use super::tensor_description::wholememory_tensor_description_t;
-use crate::error::fail;
-use crate::platform::current;
+use super::wholememory::library::is_initialised;
+use crate::error::{ensure, fail};
+use crate::platform::device_properties;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 
@@ -82,14 +83,18 @@ pub struct wholememory_env_func_t {
 /// NULL before init, for a device that is not there, and on the CPU platform.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn get_device_prop(dev_id: c_int) -> *mut cudaDeviceProp {
-    guard::value(std::ptr::null_mut(), || match current()?.name() {
-        "cpu" => fail!(
-            InvalidInput,
-            "dev_id is {dev_id}, but the CPU platform has no devices"
-        ),
-        platform => fail!(
-            NotImplemented,
-            "properties of device {dev_id} of the {platform} platform are not in this version"
-        ),
+    guard::value(std::ptr::null_mut(), || {
+        ensure!(
+            is_initialised(),
+            Logic,
+            "dev_id is {dev_id}: device properties are known between wholememory_init and wholememory_finalize"
+        );
+        match device_properties(dev_id) {
+            Some(address) => Ok(address.0 as *mut cudaDeviceProp),
+            None => fail!(
+                InvalidInput,
+                "dev_id is {dev_id}, and there is no such CUDA device"
+            ),
+        }
     })
 }

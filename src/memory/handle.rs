@@ -50,10 +50,12 @@ impl Memory {
             location,
             partition,
         } = plan;
+        let mutually_mapped =
+            comm.is_single_host() && (location == Location::Host || comm.reach().unreachable.is_none());
         let route = Route::choose(
             memory_type,
             comm.route_choice(),
-            comm.is_single_host(),
+            mutually_mapped,
             comm.is_intranode(),
         );
         let hierarchy = match memory_type {
@@ -67,7 +69,20 @@ impl Memory {
             contiguous,
         };
         let segment = comm.platform().segments().create(&asked, &session)?;
-        let mapping = Mapping::new(segment, &partition, route, comm.rank());
+        let with_chunks = memory_type == MemoryType::Chunked && location == Location::Device;
+        let mapping = Mapping::new(
+            segment,
+            &partition,
+            route,
+            comm.rank(),
+            comm.platform(),
+            with_chunks,
+        );
+        let mapping = if with_chunks {
+            agree(&session, &[], mapping)?
+        } else {
+            mapping?
+        };
         let memory = Arc::new(Memory {
             comm: comm.clone(),
             memory_type,

@@ -3,7 +3,7 @@
 use super::partition::Partition;
 use super::plan::Route;
 use crate::error::Result;
-use crate::platform::{Bootstrap, Segment};
+use crate::platform::{Bootstrap, Platform, Segment, Words};
 use crate::span::Address;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,24 +13,29 @@ pub(super) struct Mapping {
     segment: Box<dyn Segment>,
     /// Where kernels of this rank may read the partition of each rank; NULL where the route does not.
     bases: Box<[Address]>,
-    chunks: Chunks,
+    /// Only of CHUNKED DEVICE handles.
+    chunks: Option<Chunks>,
     /// Until the first load.
     fresh: AtomicBool,
 }
 
 /// The arrays behind the global reference of a CHUNKED DEVICE handle.
 struct Chunks {
-    pointers: Box<[usize]>,
-    offsets_bytes: Box<[usize]>,
+    pointers: Box<dyn Words>,
+    offsets_bytes: Box<dyn Words>,
 }
 
 impl Mapping {
+    /// # Errors
+    /// OUT_OF_MEMORY, CUDA_ERROR where the arrays of a reference find no place.
     pub(super) fn new(
         segment: Box<dyn Segment>,
         partition: &Partition,
         route: Route,
         rank: usize,
-    ) -> Mapping {
+        platform: &dyn Platform,
+        with_chunks: bool,
+    ) -> Result<Mapping> {
         let shared = matches!(route, Route::Mapped | Route::Direct);
         let address = |peer: usize| segment.address_of_rank(peer);
         let bases = (0..partition.world_ranks())
@@ -42,16 +47,20 @@ impl Mapping {
                 }
             })
             .collect();
-        let chunks = Chunks {
-            pointers: (0..partition.world_ranks()).map(|peer| address(peer).0).collect(),
-            offsets_bytes: partition.starts_bytes.clone(),
+        let chunks = || -> Result<Chunks> {
+            let pointers: Vec<usize> = (0..partition.world_ranks()).map(|peer| address(peer).0).collect();
+            Ok(Chunks {
+                pointers: platform.words(&pointers)?,
+                offsets_bytes: platform.words(&partition.starts_bytes)?,
+            })
         };
-        Mapping {
+        let chunks = if with_chunks { Some(chunks()?) } else { None };
+        Ok(Mapping {
             segment,
             bases,
             chunks,
             fresh: AtomicBool::new(true),
-        }
+        })
     }
 
     pub(super) fn address_of_rank(&self, rank: usize) -> Address {
@@ -63,9 +72,13 @@ impl Mapping {
     }
 
     /// The chunk pointers (one a rank) and byte offsets (world size + 1), valid as long as the handle.
+    /// NULL for handles without chunks.
     pub(super) fn chunk_arrays(&self) -> (Address, Address) {
-        let at = |array: &[usize]| Address(array.as_ptr() as usize);
-        (at(&self.chunks.pointers), at(&self.chunks.offsets_bytes))
+        self.chunks
+            .as_ref()
+            .map_or((Address::NULL, Address::NULL), |chunks| {
+                (chunks.pointers.address(), chunks.offsets_bytes.address())
+            })
     }
 
     /// Gives the memory back: at once, or with the last lease on it. Ranks release together (with `boot`) only if no rank

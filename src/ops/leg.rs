@@ -96,7 +96,15 @@ impl<'a> Field<'a> {
         let kernels = self.platform.kernels();
         let bytes = kernels.bucket_workspace_bytes(indices, start_rows, buckets)?;
         with_workspace(self.buffers, bytes, self.plain_launch(), |launch| {
-            kernels.bucket(indices, start_rows, bucket_of_owner, buckets, ids, positions, launch)
+            kernels.bucket(
+                indices,
+                start_rows,
+                bucket_of_owner,
+                buckets,
+                ids,
+                positions,
+                launch,
+            )
         })
     }
 

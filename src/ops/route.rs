@@ -8,7 +8,7 @@ use super::operand::Data;
 use super::plan::{Holder, Operation, Plan, Request, plan};
 use super::{Buffers, exchange, hierarchy};
 use crate::comm::{Communicator, Session};
-use crate::error::Result;
+use crate::error::{Result, ensure};
 use crate::kinds::{Location, MemoryType};
 use crate::log::say_rank;
 use crate::memory::{MappedBases, Memory, Route};
@@ -41,12 +41,32 @@ impl Call<'_> {
             }
             Storage::Memory(memory) => match memory.route() {
                 Route::Mapped => self.mapped(memory),
-                Route::Direct | Route::Exchange | Route::Hierarchy => self.together(memory),
+                // One rank has nobody to meet.
+                Route::Direct if memory.communicator().size() == 1 => self.mapped(memory),
+                Route::Direct | Route::Exchange | Route::Hierarchy => {
+                    self.refuse_capture(memory)?;
+                    self.together(memory)
+                }
             },
         }
     }
 
+    /// Routes on which ranks meet on the host cannot be recorded. All ranks record together, so all are refused; a call
+    /// that is refused leaves the recording whole.
+    fn refuse_capture(&self, memory: &Memory) -> Result<()> {
+        ensure!(
+            !memory.communicator().platform().is_capturing(self.stream)?,
+            NotSupported,
+            "{} on {} memory by the {:?} route meets the other ranks on the host, which a recording stream (graph capture) cannot do",
+            self.operation.name(),
+            memory.memory_type(),
+            memory.route()
+        );
+        Ok(())
+    }
+
     fn plan(&self, platform: &dyn Platform, holder: Holder<'_>) -> Result<Option<Plan>> {
+        platform.check_stream(self.stream)?;
         plan(&Request {
             operation: self.operation,
             table: &self.table.description,

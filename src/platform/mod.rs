@@ -58,6 +58,13 @@ pub trait Platform: Send + Sync {
     /// CUDA_ERROR where the driver refuses.
     fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()>;
 
+    /// A copy of `words` where kernels read them, for as long as the returned value lives.
+    /// # Errors
+    /// OUT_OF_MEMORY, CUDA_ERROR.
+    fn words(&self, words: &[usize]) -> Result<Box<dyn Words>> {
+        Ok(Box::new(Box::<[usize]>::from(words)))
+    }
+
     /// Tells how many processes of this host share its cores (for the number of threads).
     fn set_local_processes(&self, _processes: usize) {}
 
@@ -75,6 +82,17 @@ pub trait Platform: Send + Sync {
     /// CUDA_ERROR where the driver refuses the question (the default stream while another stream records).
     fn is_capturing(&self, _stream: Stream) -> Result<bool> {
         Ok(false)
+    }
+}
+
+/// Words that kernels can read.
+pub trait Words: Send + Sync {
+    fn address(&self) -> Address;
+}
+
+impl Words for Box<[usize]> {
+    fn address(&self) -> Address {
+        Address(self.as_ptr() as usize)
     }
 }
 
@@ -229,7 +247,12 @@ pub struct Rows {
 /// A platform whose operations need memory to work in says how much, and is given it by `launch`.
 pub trait Kernels: Send + Sync {
     /// What a gather makes use of; it works with none as well, only slower.
-    fn gather_workspace_bytes(&self, _table: &Table<'_>, _indices: &Indices, _launch: Launch) -> Result<usize> {
+    fn gather_workspace_bytes(
+        &self,
+        _table: &Table<'_>,
+        _indices: &Indices,
+        _launch: Launch,
+    ) -> Result<usize> {
         Ok(0)
     }
 
@@ -240,7 +263,12 @@ pub trait Kernels: Send + Sync {
     fn scatter(&self, input: &Rows, indices: &Indices, table: &Table<'_>, launch: Launch) -> Result<()>;
 
     /// What [`bucket`](Kernels::bucket) needs.
-    fn bucket_workspace_bytes(&self, _indices: &Indices, _start_rows: &[u64], _bucket_count: usize) -> Result<usize> {
+    fn bucket_workspace_bytes(
+        &self,
+        _indices: &Indices,
+        _start_rows: &[u64],
+        _bucket_count: usize,
+    ) -> Result<usize> {
         Ok(0)
     }
 
@@ -267,9 +295,23 @@ pub trait Kernels: Send + Sync {
 
     /// Removes doubles: writes the distinct ids ascending to `unique` (same dtype, room for `count`) and for every input
     /// position the slot of its id (INT64) to `slots`; returns how many are distinct. All ids are in [0, rows).
-    fn unique(&self, indices: &Indices, rows: u64, unique: Address, slots: Address, launch: Launch) -> Result<u64>;
+    fn unique(
+        &self,
+        indices: &Indices,
+        rows: u64,
+        unique: Address,
+        slots: Address,
+        launch: Launch,
+    ) -> Result<u64>;
 
     /// `output[r][c] = input[c] + r` for `rows` rows of `cols` columns: r goes through a float, the sum is of the type itself,
     /// integers wrap. `input` is dense and of the output's dtype.
-    fn add_row_numbers(&self, input: Address, rows: usize, cols: usize, output: &Rows, launch: Launch) -> Result<()>;
+    fn add_row_numbers(
+        &self,
+        input: Address,
+        rows: usize,
+        cols: usize,
+        output: &Rows,
+        launch: Launch,
+    ) -> Result<()>;
 }

@@ -22,6 +22,11 @@ pub(crate) fn rmm_enabled() -> bool {
 }
 
 /// Whether init was called without a finalize since.
+/// True between init and finalize.
+pub(crate) fn is_initialised() -> bool {
+    *initialised()
+}
+
 fn initialised() -> MutexGuard<'static, bool> {
     static INITIALISED: Mutex<bool> = Mutex::new(false);
     INITIALISED.lock().unwrap_or_else(PoisonError::into_inner)

@@ -131,11 +131,25 @@ impl Kernels for CpuPlatform {
         split::bucket(indices, start_rows, bucket_of_owner, bucket_count, ids, positions)
     }
 
-    fn unique(&self, indices: &Indices, _rows: u64, unique: Address, slots: Address, _: Launch) -> Result<u64> {
+    fn unique(
+        &self,
+        indices: &Indices,
+        _rows: u64,
+        unique: Address,
+        slots: Address,
+        _: Launch,
+    ) -> Result<u64> {
         split::unique(indices, unique, slots)
     }
 
-    fn add_row_numbers(&self, input: Address, rows: usize, cols: usize, output: &Rows, _: Launch) -> Result<()> {
+    fn add_row_numbers(
+        &self,
+        input: Address,
+        rows: usize,
+        cols: usize,
+        output: &Rows,
+        _: Launch,
+    ) -> Result<()> {
         fill::add_row_numbers(input, rows, cols, output);
         Ok(())
     }

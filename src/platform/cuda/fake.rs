@@ -365,6 +365,18 @@ fakes! {
     fn cuMemHostGetDevicePointer_v2(device: *mut u64, host: usize, _flags: c_uint) at host, |world| {
         put(device, (host + usize::from(desk(|d| d.shifted)) * PAGE) as u64)
     }
+    fn cuMemAlloc_v2(base: *mut u64, bytes: usize) at 0, |world| {
+        let block = Box::into_raw(vec![0u64; bytes.div_ceil(8)].into_boxed_slice()).cast::<u64>() as usize;
+        world.state().pinned.insert(block, bytes);
+        put(base, block as u64)
+    }
+    fn cuMemFree_v2(base: u64) at base, |world| {
+        let bytes = world.state().pinned.remove(&(base as usize)).expect("an allocated block");
+        let words = std::ptr::slice_from_raw_parts_mut(base as *mut u64, bytes.div_ceil(8));
+        // SAFETY: the box that `cuMemAlloc_v2` leaked.
+        drop(unsafe { Box::from_raw(words) });
+        0
+    }
     fn cuMemHostAlloc(base: *mut usize, bytes: usize, _flags: c_uint) at 0, |world| {
         let block = Box::into_raw(vec![0u64; bytes.div_ceil(8)].into_boxed_slice()).cast::<u64>() as usize;
         world.state().pinned.insert(block, bytes);

@@ -53,6 +53,8 @@ library! {
         required cuMemHostRegister_v2: fn(base: *mut c_void, bytes: usize, flags: c_uint) -> c_int;
         required cuMemHostUnregister: fn(base: *mut c_void) -> c_int;
         required cuMemHostGetDevicePointer_v2: fn(device: *mut CUdeviceptr, host: *mut c_void, flags: c_uint) -> c_int;
+        required cuMemAlloc_v2: fn(base: *mut CUdeviceptr, bytes: usize) -> c_int;
+        required cuMemFree_v2: fn(base: CUdeviceptr) -> c_int;
         required cuMemHostAlloc: fn(base: *mut *mut c_void, bytes: usize, flags: c_uint) -> c_int;
         required cuMemFreeHost: fn(base: *mut c_void) -> c_int;
         optional cuGetErrorString: fn(code: c_int, text: *mut *const c_char) -> c_int;

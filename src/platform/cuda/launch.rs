@@ -284,7 +284,12 @@ mod tests {
         };
         let args = rows_args(&table(places), &base, &IDS, &PLAIN, 1).unwrap();
         assert_eq!(
-            (args.table.bases, args.table.start_rows, args.table.places, args.blocks),
+            (
+                args.table.bases,
+                args.table.start_rows,
+                args.table.places,
+                args.blocks
+            ),
             (bases.as_ptr(), start_rows.as_ptr(), 2, 4)
         );
     }
@@ -293,7 +298,8 @@ mod tests {
     fn what_no_kernel_takes_is_refused() {
         let base = Address(0x1000);
         let flat = table(Places::Flat(base));
-        let kind = |table: &Table<'_>, plain: &Rows| rows_args(table, &base, &IDS, plain, 1).unwrap_err().kind;
+        let kind =
+            |table: &Table<'_>, plain: &Rows| rows_args(table, &base, &IDS, plain, 1).unwrap_err().kind;
         let integers = Rows {
             dtype: DType::Int,
             ..PLAIN
@@ -333,7 +339,11 @@ mod tests {
             ((u64::MAX, usize::MAX, 1, 1 << 20), Some((32, 32))),
         ];
         for ((rows, stride, row_bytes, count), want) in cases {
-            assert_eq!(order_bits(rows, stride, row_bytes, count), want, "{rows} {stride} {row_bytes} {count}");
+            assert_eq!(
+                order_bits(rows, stride, row_bytes, count),
+                want,
+                "{rows} {stride} {row_bytes} {count}"
+            );
         }
         assert_eq!([0, 1, 2, 3, 4, 5].map(id_bits), [1, 1, 1, 2, 2, 3]);
     }
@@ -366,11 +376,16 @@ mod tests {
             MeetArgs = "wmk_meet_args" { board, abort, parts, reserved }
             FillArgs = "wmk_fill_args" { input, output, stride_bytes, rows, cols, dtype, reserved }
         };
-        let mut source = String::from("#include <cstddef>\n#include \"args.h\"\n#include \"common/place.h\"\n");
+        let mut source =
+            String::from("#include <cstddef>\n#include \"args.h\"\n#include \"common/place.h\"\n");
         for (name, bytes, fields) in &structs {
             writeln!(source, "static_assert(sizeof({name}) == {bytes}, \"{name}\");").unwrap();
             for (field, at) in fields {
-                writeln!(source, "static_assert(offsetof({name}, {field}) == {at}, \"{name}.{field}\");").unwrap();
+                writeln!(
+                    source,
+                    "static_assert(offsetof({name}, {field}) == {at}, \"{name}.{field}\");"
+                )
+                .unwrap();
             }
         }
         writeln!(source, "static_assert(WMK_MAX_BUCKETS == {MOST_BUCKETS} && wmk::many_places == {MOST_PLACES}, \"limits\");").unwrap();
@@ -384,6 +399,10 @@ mod tests {
             .arg(&file)
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }

@@ -24,11 +24,14 @@ mod segments;
 mod tests;
 mod transport;
 mod vmm;
+mod words;
 
 pub use loader::Unusable;
 pub use properties::device_properties;
 
-use super::{Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice};
+use super::{
+    Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
+};
 use crate::error::{Result, ensure, fail};
 use crate::span::Address;
 use abort::AbortWord;
@@ -178,6 +181,10 @@ impl Platform for CudaPlatform {
 
     fn synchronize(&self, stream: Stream) -> Result<()> {
         self.gpu.synchronize_stream(stream)
+    }
+
+    fn words(&self, words: &[usize]) -> Result<Box<dyn Words>> {
+        Ok(Box::new(words::DeviceWords::new(&self.gpu, words)?))
     }
 
     fn check_stream(&self, stream: Stream) -> Result<()> {

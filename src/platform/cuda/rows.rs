@@ -1,7 +1,8 @@
 //! The operations on rows, in the context of the bound GPU and as wide as it is.
 
 use super::launch::{
-    self, BucketArgs, FillArgs, MOST_BUCKETS, OrderArgs, UniqueArgs, first_base, id_bits, order_bits, rows_args,
+    self, BucketArgs, FillArgs, MOST_BUCKETS, OrderArgs, UniqueArgs, first_base, id_bits, order_bits,
+    rows_args,
 };
 use super::{CudaPlatform, kernels};
 use crate::error::{Error, Kind, Result, ensure};
@@ -34,7 +35,8 @@ impl CudaPlatform {
     /// loaded when first used.
     fn ordering(&self, table: &Table<'_>, indices: &Indices, stream: Stream) -> Result<Option<OrderArgs>> {
         let row_bytes = table.cols * table.dtype.size_bytes();
-        let Some((shift, bits)) = order_bits(table.rows, table.row_stride_bytes, row_bytes, indices.count) else {
+        let Some((shift, bits)) = order_bits(table.rows, table.row_stride_bytes, row_bytes, indices.count)
+        else {
             return Ok(None);
         };
         if !self.gpu.is_on_host(first_base(&table.places)) || self.gpu.is_capturing(stream)? {
@@ -106,11 +108,21 @@ impl Kernels for CudaPlatform {
         self.launched("scatter", launch.stream)
     }
 
-    fn bucket_workspace_bytes(&self, indices: &Indices, start_rows: &[u64], bucket_count: usize) -> Result<usize> {
+    fn bucket_workspace_bytes(
+        &self,
+        indices: &Indices,
+        start_rows: &[u64],
+        bucket_count: usize,
+    ) -> Result<usize> {
         let mut needed = 0;
         let ask = BucketArgs {
             needed_bytes: &mut needed,
-            ..bucket_args(indices, start_rows, bucket_count, launch::blocks(self.multiprocessors()))?
+            ..bucket_args(
+                indices,
+                start_rows,
+                bucket_count,
+                launch::blocks(self.multiprocessors()),
+            )?
         };
         let _entered = self.gpu.enter()?;
         kernels::bucket(&ask, Stream::default())?;
@@ -137,7 +149,12 @@ impl Kernels for CudaPlatform {
             counts: counts.address(),
             scratch: launch.workspace.address,
             scratch_bytes: launch.workspace.bytes as u64,
-            ..bucket_args(indices, start_rows, bucket_count, launch::blocks(self.multiprocessors()))?
+            ..bucket_args(
+                indices,
+                start_rows,
+                bucket_count,
+                launch::blocks(self.multiprocessors()),
+            )?
         };
         let _entered = self.gpu.enter()?;
         kernels::bucket(&args, launch.stream)?;
@@ -156,7 +173,14 @@ impl Kernels for CudaPlatform {
         Ok(needed as usize)
     }
 
-    fn unique(&self, indices: &Indices, rows: u64, unique: Address, slots: Address, launch: Launch) -> Result<u64> {
+    fn unique(
+        &self,
+        indices: &Indices,
+        rows: u64,
+        unique: Address,
+        slots: Address,
+        launch: Launch,
+    ) -> Result<u64> {
         let needed = self.unique_workspace_bytes(indices, rows)?;
         check_workspace("finding distinct ids", launch.workspace, needed)?;
         let distinct = self.mailboxes.take(&self.gpu, 1)?;
@@ -174,7 +198,14 @@ impl Kernels for CudaPlatform {
         Ok(distinct.read(1)[0])
     }
 
-    fn add_row_numbers(&self, input: Address, rows: usize, cols: usize, output: &Rows, launch: Launch) -> Result<()> {
+    fn add_row_numbers(
+        &self,
+        input: Address,
+        rows: usize,
+        cols: usize,
+        output: &Rows,
+        launch: Launch,
+    ) -> Result<()> {
         let args = FillArgs {
             input,
             output: output.address,
@@ -191,7 +222,12 @@ impl Kernels for CudaPlatform {
 }
 
 /// Everything but where the results go.
-fn bucket_args(indices: &Indices, start_rows: &[u64], bucket_count: usize, blocks: u32) -> Result<BucketArgs> {
+fn bucket_args(
+    indices: &Indices,
+    start_rows: &[u64],
+    bucket_count: usize,
+    blocks: u32,
+) -> Result<BucketArgs> {
     ensure!(
         (1..=MOST_BUCKETS).contains(&bucket_count),
         NotSupported,

@@ -1,0 +1,62 @@
+//! Small constant arrays in device memory.
+
+use super::functions::drive;
+use super::gpu::Gpu;
+use crate::error::Result;
+use crate::platform::Words;
+use crate::span::Address;
+use cudarc::driver::sys::CUdeviceptr;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// Words copied to device memory; freed on drop.
+pub struct DeviceWords {
+    gpu: Arc<Gpu>,
+    base: CUdeviceptr,
+}
+
+impl DeviceWords {
+    /// # Errors
+    /// OUT_OF_MEMORY, CUDA_ERROR.
+    pub fn new(gpu: &Arc<Gpu>, words: &[usize]) -> Result<DeviceWords> {
+        let _entered = gpu.enter()?;
+        let mut base: CUdeviceptr = 0;
+        let bytes = size_of_val(words);
+        // SAFETY: the output outlives the call, and a context is current.
+        unsafe {
+            drive!(
+                gpu.functions,
+                cuMemAlloc_v2(&mut base, bytes.max(size_of::<usize>()))
+            )
+        }?;
+        let made = DeviceWords {
+            gpu: gpu.clone(),
+            base,
+        };
+        if bytes > 0 {
+            // SAFETY: the memory was made for `words`.
+            unsafe {
+                drive!(
+                    gpu.functions,
+                    cuMemcpyHtoD_v2(base, words.as_ptr().cast::<c_void>(), bytes)
+                )
+            }?;
+        }
+        Ok(made)
+    }
+}
+
+impl Words for DeviceWords {
+    fn address(&self) -> Address {
+        Address(self.base as usize)
+    }
+}
+
+impl Drop for DeviceWords {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.gpu.enter() {
+            // SAFETY: made by `new`; the driver waits for kernels that read it.
+            unsafe { (self.gpu.functions.cuMemFree_v2)(self.base) };
+        }
+    }
+}
