@@ -26,7 +26,7 @@ typedef struct {
   long process_count; /* --nproc, 0 when not given */
   long thread_count;  /* --threads, 0 when not given */
   int word_count;
-  char **words;
+  char **words; /* in argv */
 } command_t;
 
 static inline void options_explain(FILE *out, const program_t *program, const char *called) {
@@ -109,8 +109,7 @@ static inline int options_read(const program_t *program, command_t *command, int
  * and every rank leaves with status 2; --help leaves with 0. */
 static inline command_t options_begin(const program_t *program, int argc, char **argv) {
   int rank = ranks_begin(&argc, &argv);
-  command_t command = {0, 0, 0, calloc((size_t)argc + 1, sizeof(char *))};
-  if (!command.words) ranks_quit(1);
+  command_t command = {0, 0, 0, argv + 1}; /* words move to the front of argv as it is read */
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--")) break;
     if (strcmp(argv[i], "--help") && strcmp(argv[i], "-h")) continue;
