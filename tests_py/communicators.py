@@ -13,7 +13,7 @@ def ranks(world):
 
 
 def gpu_count(world):
-    expect.same(world.gpus_by_fork, world.gpus, "the GPU count of the forked child")
+    expect.same(world.gpus_by_fork, world.torch.cuda.device_count(), "the GPU count of the forked child")
 
 
 def local_groups(world):

@@ -32,7 +32,6 @@ class World:
         self._ports, self._report = iter(ports), report
         # The package's own way: count GPUs before CUDA is used in this process.
         self.gpus_by_fork = self.wmb.fork_get_gpu_count()
-        self.gpus = gpus
         torch = self.torch
         self.dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.float64,
                        torch.int32, torch.int64, torch.int16, torch.int8)
