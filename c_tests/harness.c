@@ -129,6 +129,8 @@ static wm_page* new_page(int ranks) {
 }
 
 static int as_threads(wm_parts common, int ranks) {
+  /* Before what the process holds is noted: the driver keeps what it opens for a device. */
+  for (int i = 0; i < ranks; i++) wm_device_bind(i);
   wm_holdings before = wm_holdings_now();
   before_ranks(common.options);
   common.page = new_page(ranks);
@@ -151,6 +153,7 @@ static int as_threads(wm_parts common, int ranks) {
 }
 
 static int one_process_rank(wm_parts common, wm_page* page, int rank, int ranks, bool mpi) {
+  wm_device_bind(rank);
   wm_holdings before = wm_holdings_now();
   common.page = page;
   wm_rank r = {rank, ranks, false, mpi, NULL, &common};
