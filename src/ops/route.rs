@@ -134,7 +134,7 @@ impl Call<'_> {
             Ok(_) => self.plan_on(memory),
             Err(dead) => Err(dead.clone()),
         };
-        let (plan, own_failure) = match planned {
+        let (plan, own_failure) = match planned.and_then(|plan| self.check_recording(memory).map(|()| plan)) {
             Ok(plan) => (plan, None),
             Err(error) => (None, Some(error)),
         };
@@ -159,24 +159,48 @@ impl Call<'_> {
             Route::Mapped | Route::Direct => self.direct(&session, partitions, plan.as_ref()),
         };
         // Rows that came to this rank are in its table when it meets the others next.
+        let platform = comm.platform();
         let moved = moved.and_then(|()| match self.operation {
-            Operation::Gather => Ok(()),
-            Operation::Scatter => comm.platform().synchronize(self.stream),
+            Operation::Scatter if !platform.is_capturing(self.stream)? => platform.synchronize(self.stream),
+            Operation::Gather | Operation::Scatter => Ok(()),
         });
         own_failure.map_or(moved, Err)
     }
 
-    /// Meet, so that what the others wrote before is there; move; meet, so that they may write again.
+    /// A graph can hold only what the host does not take part in.
+    fn check_recording(&self, memory: &Memory) -> Result<()> {
+        let comm = memory.communicator();
+        let on_streams =
+            memory.route() == Route::Direct && (comm.size() == 1 || comm.platform().meets_on_streams());
+        ensure!(
+            on_streams || !comm.platform().is_capturing(self.stream)?,
+            NotSupported,
+            "{} on the {:?} route cannot be recorded in a CUDA graph: its ranks meet on the host",
+            self.operation.name(),
+            memory.route()
+        );
+        Ok(())
+    }
+
+    /// Meet, so that what the others wrote before is there; move; meet, so that they may write again. Alone there is nobody to
+    /// meet; where the GPUs can, streams meet; else the ranks do, on the host.
     fn direct(&self, session: &Session<'_>, partitions: &[Address], plan: Option<&Plan>) -> Result<()> {
         let platform = session.communicator().platform();
+        let launch = || match plan {
+            Some(plan) => self.launch(platform, plan, &plan.bases(partitions)),
+            None => Ok(()),
+        };
+        if session.size() == 1 {
+            return launch();
+        }
+        if platform.meets_on_streams() {
+            platform.meet(self.stream)?;
+            let moved = launch();
+            return moved.and(platform.meet(self.stream));
+        }
         let before = platform.synchronize(self.stream);
         session.barrier()?;
-        let moved = before.and_then(|()| match plan {
-            Some(plan) => self
-                .launch(platform, plan, &plan.bases(partitions))
-                .and_then(|()| platform.synchronize(self.stream)),
-            None => Ok(()),
-        });
+        let moved = before.and_then(|()| launch().and_then(|()| platform.synchronize(self.stream)));
         session.barrier()?;
         moved
     }
