@@ -54,8 +54,10 @@ impl Call<'_> {
     /// Routes on which ranks meet on the host cannot be recorded. All ranks record together, so all are refused; a call
     /// that is refused leaves the recording whole.
     fn refuse_capture(&self, memory: &Memory) -> Result<()> {
+        let platform = memory.communicator().platform();
+        let on_streams = memory.route() == Route::Direct && platform.meets_on_streams();
         ensure!(
-            !memory.communicator().platform().is_capturing(self.stream)?,
+            on_streams || !platform.is_capturing(self.stream)?,
             NotSupported,
             "{} on {} memory by the {:?} route meets the other ranks on the host, which a recording stream (graph capture) cannot do",
             self.operation.name(),
@@ -134,7 +136,7 @@ impl Call<'_> {
             Ok(_) => self.plan_on(memory),
             Err(dead) => Err(dead.clone()),
         };
-        let (plan, own_failure) = match planned.and_then(|plan| self.check_recording(memory).map(|()| plan)) {
+        let (plan, own_failure) = match planned {
             Ok(plan) => (plan, None),
             Err(error) => (None, Some(error)),
         };
@@ -167,32 +169,14 @@ impl Call<'_> {
         own_failure.map_or(moved, Err)
     }
 
-    /// A graph can hold only what the host does not take part in.
-    fn check_recording(&self, memory: &Memory) -> Result<()> {
-        let comm = memory.communicator();
-        let on_streams =
-            memory.route() == Route::Direct && (comm.size() == 1 || comm.platform().meets_on_streams());
-        ensure!(
-            on_streams || !comm.platform().is_capturing(self.stream)?,
-            NotSupported,
-            "{} on the {:?} route cannot be recorded in a CUDA graph: its ranks meet on the host",
-            self.operation.name(),
-            memory.route()
-        );
-        Ok(())
-    }
-
-    /// Meet, so that what the others wrote before is there; move; meet, so that they may write again. Alone there is nobody to
-    /// meet; where the GPUs can, streams meet; else the ranks do, on the host.
+    /// Meet, so that what the others wrote before is there; move; meet, so that they may write again. Where the GPUs can, the
+    /// streams meet; else the ranks do, on the host.
     fn direct(&self, session: &Session<'_>, partitions: &[Address], plan: Option<&Plan>) -> Result<()> {
         let platform = session.communicator().platform();
         let launch = || match plan {
             Some(plan) => self.launch(platform, plan, &plan.bases(partitions)),
             None => Ok(()),
         };
-        if session.size() == 1 {
-            return launch();
-        }
         if platform.meets_on_streams() {
             platform.meet(self.stream)?;
             let moved = launch();
