@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-// Writes the properties of `device` to `out`, or, where `out` is null, only their size to `bytes`. Returns the runtime's
-// error code.
-extern "C" int wmk_device_properties(int device, void* out, size_t* bytes) {
+// Writes the properties of `device` to `out`, or, where `out` is null, only their size to `bytes`. Returns the
+// runtime's error code.
+extern "C" int wmk_device_properties(int device, void *out, size_t *bytes) {
   *bytes = sizeof(cudaDeviceProp);
   if (out == nullptr) return cudaSuccess;
   cudaDeviceProp properties;

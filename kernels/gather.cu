@@ -1,4 +1,6 @@
 #include "dispatch.cuh"
 #include "told.cuh"
 
-int wmk_gather(const wmk_rows_args *args, wmk_stream stream) { return wmk::told(wmk::move_rows<wmk::Way::kGather>(args, stream)); }
+int wmk_gather(const wmk_rows_args *args, wmk_stream stream) {
+  return wmk::told(wmk::move_rows<wmk::Way::kGather>(args, stream));
+}

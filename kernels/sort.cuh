@@ -44,13 +44,13 @@ cudaError_t sort(const void *ids, uint32_t id_bytes, uint32_t count, uint32_t sh
   if (scratch.counts_only()) return cudaSuccess;
   if (!scratch.suffices()) return cudaErrorInvalidValue;
   const uint32_t blocks = (count + kSortThreads - 1) / kSortThreads;
-  const uint32_t most = 4096;
+  const uint32_t grid = blocks < 4096 ? blocks : 4096;
   if (id_bytes == 8) {
-    key_kernel<Key> < <<blocks<most ? blocks : most, kSortThreads, 0, stream>>>(static_cast<const int64_t *>(ids),
-                                                                                count, shift, keys, positions);
+    key_kernel<Key><<<grid, kSortThreads, 0, stream>>>(static_cast<const int64_t *>(ids), count, shift, keys,
+                                                       positions);
   } else {
-    key_kernel<Key> < <<blocks<most ? blocks : most, kSortThreads, 0, stream>>>(static_cast<const int32_t *>(ids),
-                                                                                count, shift, keys, positions);
+    key_kernel<Key><<<grid, kSortThreads, 0, stream>>>(static_cast<const int32_t *>(ids), count, shift, keys,
+                                                       positions);
   }
   code = cudaGetLastError();
   if (code != cudaSuccess) return code;

@@ -1,4 +1,5 @@
-// Runs the formulas of kernels/common/ on numbers from stdin; kernels_common.rs compares them with those of the library.
+// Runs the formulas of kernels/common/ on numbers from stdin; kernels_common.rs compares them with those of the
+// library.
 
 #include "common/dtype.h"
 #include "common/launch.h"
@@ -8,12 +9,12 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace {
 
-std::vector<char> input()
-{
+std::vector<char> input() {
   std::vector<char> bytes;
   char block[65536];
   for (size_t got; (got = fread(block, 1, sizeof(block), stdin)) > 0;) {
@@ -23,89 +24,117 @@ std::vector<char> input()
 }
 
 template <typename T>
-std::vector<T> values(const std::vector<char>& bytes)
-{
+std::vector<T> values(const std::vector<char> &bytes) {
   std::vector<T> list(bytes.size() / sizeof(T));
   if (!list.empty()) memcpy(list.data(), bytes.data(), list.size() * sizeof(T));
   return list;
 }
 
 template <typename T>
-void put(const T& value)
-{
+void put(const T &value) {
   fwrite(&value, sizeof(value), 1, stdout);
 }
 
 template <typename From, typename To>
-void convert_all()
-{
+void convert_all() {
   for (From value : values<From>(input())) {
     put(wmk::convert<To, From>::from(value));
   }
 }
 
 template <typename From>
-bool convert_from(uint32_t to)
-{
+bool convert_from(uint32_t to) {
   switch (to) {
-    case wmk::dtype_float: convert_all<From, float>(); return true;
-    case wmk::dtype_half: convert_all<From, wmk::half_bits>(); return true;
-    case wmk::dtype_double: convert_all<From, double>(); return true;
-    case wmk::dtype_bf16: convert_all<From, wmk::bf16_bits>(); return true;
-    default: return false;
+    case wmk::dtype_float:
+      convert_all<From, float>();
+      return true;
+    case wmk::dtype_half:
+      convert_all<From, wmk::half_bits>();
+      return true;
+    case wmk::dtype_double:
+      convert_all<From, double>();
+      return true;
+    case wmk::dtype_bf16:
+      convert_all<From, wmk::bf16_bits>();
+      return true;
+    default:
+      return false;
   }
 }
 
 template <typename From>
-bool cast_from(uint32_t to)
-{
+bool cast_from(uint32_t to) {
   switch (to) {
-    case wmk::dtype_int: convert_all<From, int32_t>(); return true;
-    case wmk::dtype_int64: convert_all<From, int64_t>(); return true;
-    case wmk::dtype_int16: convert_all<From, int16_t>(); return true;
-    case wmk::dtype_int8: convert_all<From, int8_t>(); return true;
-    default: return false;
+    case wmk::dtype_int:
+      convert_all<From, int32_t>();
+      return true;
+    case wmk::dtype_int64:
+      convert_all<From, int64_t>();
+      return true;
+    case wmk::dtype_int16:
+      convert_all<From, int16_t>();
+      return true;
+    case wmk::dtype_int8:
+      convert_all<From, int8_t>();
+      return true;
+    default:
+      return false;
   }
 }
 
-bool convert(uint32_t from, uint32_t to)
-{
+bool convert(uint32_t from, uint32_t to) {
   if (!wmk::is_dtype(from) || !wmk::is_dtype(to) || wmk::is_float(from) != wmk::is_float(to)) return false;
   switch (from) {
-    case wmk::dtype_float: return convert_from<float>(to);
-    case wmk::dtype_half: return convert_from<wmk::half_bits>(to);
-    case wmk::dtype_double: return convert_from<double>(to);
-    case wmk::dtype_bf16: return convert_from<wmk::bf16_bits>(to);
-    case wmk::dtype_int: return cast_from<int32_t>(to);
-    case wmk::dtype_int64: return cast_from<int64_t>(to);
-    case wmk::dtype_int16: return cast_from<int16_t>(to);
-    default: return cast_from<int8_t>(to);
+    case wmk::dtype_float:
+      return convert_from<float>(to);
+    case wmk::dtype_half:
+      return convert_from<wmk::half_bits>(to);
+    case wmk::dtype_double:
+      return convert_from<double>(to);
+    case wmk::dtype_bf16:
+      return convert_from<wmk::bf16_bits>(to);
+    case wmk::dtype_int:
+      return cast_from<int32_t>(to);
+    case wmk::dtype_int64:
+      return cast_from<int64_t>(to);
+    case wmk::dtype_int16:
+      return cast_from<int16_t>(to);
+    default:
+      return cast_from<int8_t>(to);
   }
 }
 
-// Input: ranks, base, offset, stride, rows; bases; first rows (none of both without ranks); ids.
-bool addresses()
-{
-  std::vector<uint64_t> in = values<uint64_t>(input());
-  size_t ranks             = in[0];
-  wmk::places table        = {};
-  table.ranks              = static_cast<uint32_t>(ranks);
-  table.base               = in[1];
-  table.offset_bytes       = in[2];
-  table.row_stride_bytes   = in[3];
-  table.rows               = in[4];
-  table.bases              = in.data() + 5;
-  table.start_rows         = in.data() + 5 + ranks;
-  size_t first             = ranks == 0 ? 5 : 5 + ranks + ranks + 1;
-  for (size_t i = first; i < in.size(); i++) {
-    put(wmk::row_address(table, in[i]));
+// Every id as an address and whether rows of the same memory lie on both sides of it; 0 and 0 for ids outside [0,
+// rows).
+template <int most>
+void find_all(const wmk::places<most> &table, const uint64_t *ids, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    wmk::found_row row = {0, false};
+    if (ids[i] < table.rows) row = wmk::find_row(table, ids[i]);
+    put(row.address);
+    put(static_cast<uint64_t>(row.interior));
   }
-  return true;
+}
+
+// Input: ranks, offset, stride, rows; bases (one without ranks); first rows (none without ranks); ids.
+bool addresses() {
+  std::vector<uint64_t> in = values<uint64_t>(input());
+  const size_t ranks = in[0], bases = 4;
+  const size_t starts = bases + (ranks == 0 ? 1 : ranks), ids = starts + (ranks == 0 ? 0 : ranks + 1);
+  const uint64_t *start_rows = ranks == 0 ? nullptr : in.data() + starts;
+  const size_t places = ranks == 0 ? 1 : ranks;
+  auto find = [&](auto most) {
+    find_all(wmk::pack_places<most.value>(in.data() + bases, start_rows, places, in[1], in[2], in[3]), in.data() + ids,
+             in.size() - ids);
+  };
+  if (places <= wmk::one_place) find(std::integral_constant<int, wmk::one_place>());
+  if (places > wmk::one_place && places <= wmk::few_places) find(std::integral_constant<int, wmk::few_places>());
+  if (places > wmk::few_places) find(std::integral_constant<int, wmk::many_places>());
+  return places <= wmk::many_places;
 }
 
 // Input: pairs of seed and subsequence.
-bool draws()
-{
+bool draws() {
   std::vector<uint64_t> in = values<uint64_t>(input());
   for (size_t i = 0; i + 1 < in.size(); i += 2) {
     wmk::pcg pcg(in[i], in[i + 1]);
@@ -120,20 +149,36 @@ bool draws()
   return true;
 }
 
-// Input: groups of rows, steps, rows in flight, most blocks.
-bool launches()
-{
+// Input: groups of columns, bytes of an element read and written, whether they convert, the bits of both sides.
+bool shapes() {
   std::vector<uint64_t> in = values<uint64_t>(input());
-  for (size_t i = 0; i + 3 < in.size(); i += 4) {
-    wmk::row_launch wide = wmk::launch_rows(in[i], in[i + 1], static_cast<uint32_t>(in[i + 2]), static_cast<uint32_t>(in[i + 3]));
-    put(static_cast<uint64_t>(wide.lanes_per_row));
-    put(static_cast<uint64_t>(wide.blocks));
+  for (size_t i = 0; i + 5 < in.size(); i += 6) {
+    wmk::row_facts facts;
+    facts.cols = in[i];
+    facts.from_bytes = static_cast<uint32_t>(in[i + 1]);
+    facts.to_bytes = static_cast<uint32_t>(in[i + 2]);
+    facts.converts = in[i + 3] != 0;
+    facts.from_bits = in[i + 4];
+    facts.to_bits = in[i + 5];
+    wmk::row_shape shape = wmk::shape_of(facts);
+    put(static_cast<uint64_t>(shape.path));
+    put(static_cast<uint64_t>(shape.access_bytes));
+    put(shape.pieces_per_row);
   }
   return true;
 }
 
-bool accesses()
-{
+// Input: pairs of pieces a row and a piece's number.
+bool splits() {
+  std::vector<uint64_t> in = values<uint64_t>(input());
+  for (size_t i = 0; i + 1 < in.size(); i += 2) {
+    put(static_cast<uint64_t>(
+        wmk::row_of(wmk::split_of(static_cast<uint32_t>(in[i])), static_cast<uint32_t>(in[i + 1]))));
+  }
+  return true;
+}
+
+bool accesses() {
   for (uint64_t bits : values<uint64_t>(input())) {
     put(static_cast<uint64_t>(wmk::access_bytes(bits)));
   }
@@ -142,15 +187,15 @@ bool accesses()
 
 }  // namespace
 
-int main(int argc, char** argv)
-{
+int main(int argc, char **argv) {
   std::string what = argc > 1 ? argv[1] : "";
-  auto number      = [&](int i) { return static_cast<uint32_t>(argc > i ? std::stoul(argv[i]) : 0); };
-  bool done        = false;
+  auto number = [&](int i) { return static_cast<uint32_t>(argc > i ? std::stoul(argv[i]) : 0); };
+  bool done = false;
   if (what == "convert") done = convert(number(2), number(3));
   if (what == "addresses") done = addresses();
   if (what == "draws") done = draws();
-  if (what == "launches") done = launches();
+  if (what == "shapes") done = shapes();
+  if (what == "splits") done = splits();
   if (what == "accesses") done = accesses();
   return done && fflush(stdout) == 0 ? 0 : 1;
 }

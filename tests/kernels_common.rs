@@ -124,7 +124,7 @@ fn conversions() {
 #[test]
 fn addresses() {
     let mut noise = Noise(2);
-    for ranks in [0usize, 1, 2, 3, 7, 8, 9, 64, 1000] {
+    for ranks in [0usize, 1, 2, 3, 7, 8, 9, 16, 17, 64, 512] {
         for equal in [true, false] {
             let mut starts = vec![0u64];
             for _ in 0..ranks.max(1) {
@@ -158,15 +158,31 @@ fn addresses() {
             ids.extend(starts.iter().flat_map(|s| [s.wrapping_sub(1), *s, s + 1]));
             ids.extend([u64::MAX, i64::MIN as u64, i64::MAX as u64, -5i64 as u64]);
 
-            let mut input = vec![ranks as u64, flat.0 as u64];
-            input.extend([table.offset_bytes as u64, table.row_stride_bytes as u64, rows]);
-            input.extend(bases.iter().map(|b| b.0 as u64));
-            if ranks > 0 {
-                input.extend(&starts);
+            let mut input = vec![
+                ranks as u64,
+                table.offset_bytes as u64,
+                table.row_stride_bytes as u64,
+                rows,
+            ];
+            match ranks {
+                0 => input.push(flat.0 as u64),
+                _ => {
+                    input.extend(bases.iter().map(|b| b.0 as u64));
+                    input.extend(&starts);
+                }
             }
             input.extend(&ids);
             let resolver = Resolver::new(&table);
-            let want: Vec<u64> = ids.iter().map(|id| resolver.row(*id) as u64).collect();
+            let want: Vec<u64> = ids
+                .iter()
+                .flat_map(|id| {
+                    let alone = ranks == 0 && (*id == 0 || id.wrapping_add(1) == rows);
+                    let at_an_end =
+                        ranks > 0 && (starts.contains(id) || starts.contains(&id.wrapping_add(1)));
+                    let inside = *id < rows && !alone && !at_an_end;
+                    [resolver.row(*id) as u64, u64::from(inside)]
+                })
+                .collect();
             assert!(
                 numbers("addresses", &input) == want,
                 "{ranks} ranks, equal {equal}"
@@ -206,23 +222,79 @@ fn random_numbers() {
     assert!(numbers("draws", &input) == want);
 }
 
+const MOVE: u64 = 1;
+const SHIFT: u64 = 2;
+const CONVERT: u64 = 3;
+const CONVERT_SHIFT: u64 = 4;
+
 #[test]
 fn launch_shapes() {
-    // rows, accesses a row, rows in flight, most blocks => lanes a row, blocks
-    let table: [([u64; 4], [u64; 2]); 9] = [
-        ([1, 1, 4, 528], [1, 1]),
-        ([1 << 20, 1, 4, 528], [1, 528]),
-        ([2048, 1, 4, 528], [1, 2]),
-        ([2049, 1, 4, 528], [1, 3]),
-        ([1000, 8, 4, 528], [8, 8]),
-        ([1000, 32, 4, 528], [32, 32]),
-        ([1000, 33, 4, 528], [32, 32]),
-        ([10, 5, 2, 528], [8, 1]),
-        ([u64::MAX >> 1, 1 << 40, 4, 1], [32, 1]),
+    // columns, bytes read and written, whether types differ, bits of both sides => path, access, pieces a row
+    let table: [([u64; 6], [u64; 3]); 20] = [
+        // Equal types, everything a multiple of 16 bytes.
+        ([128, 4, 4, 0, 512, 512], [MOVE, 16, 32]),
+        ([8, 2, 2, 0, 16, 0x70], [MOVE, 16, 1]),
+        ([2, 8, 8, 0, 1 << 20, 16], [MOVE, 16, 1]),
+        // A narrower access where it costs no more than a shifted one.
+        ([1, 4, 4, 0, 4, 4], [MOVE, 4, 1]),
+        ([3, 4, 4, 0, 12, 12], [MOVE, 4, 3]),
+        ([100, 2, 2, 0, 200, 200], [MOVE, 8, 25]),
+        ([1, 1, 1, 0, 1, 1], [MOVE, 1, 1]),
+        ([7, 8, 8, 0, 56, 56], [MOVE, 8, 7]),
+        // Rows of odd lengths and places.
+        ([127, 2, 2, 0, 254, 254], [SHIFT, 0, 17]),
+        ([127, 2, 2, 0, 256, 254], [SHIFT, 0, 17]),
+        ([127, 2, 2, 0, 256, 256], [SHIFT, 0, 16]),
+        ([127, 4, 4, 0, 512, 508], [SHIFT, 0, 33]),
+        ([128, 4, 4, 0, 516, 512], [SHIFT, 0, 32]),
+        ([5, 1, 1, 0, 5, 5], [SHIFT, 0, 2]),
+        // Different types: whole pieces of 4 floats and halves, of 2 doubles.
+        ([128, 4, 2, 1, 512, 256], [CONVERT, 0, 32]),
+        ([128, 2, 4, 1, 256, 512], [CONVERT, 0, 32]),
+        ([2, 8, 1, 1, 16, 2], [CONVERT, 0, 1]),
+        ([126, 4, 2, 1, 512, 256], [CONVERT_SHIFT, 0, 32]),
+        ([128, 4, 2, 1, 516, 256], [CONVERT_SHIFT, 0, 32]),
+        ([127, 4, 2, 1, 512, 254], [CONVERT_SHIFT, 0, 33]),
     ];
     let input: Vec<u64> = table.iter().flat_map(|(case, _)| *case).collect();
     let want: Vec<u64> = table.iter().flat_map(|(_, shape)| *shape).collect();
-    assert_eq!(numbers("launches", &input), want);
+    assert_eq!(numbers("shapes", &input), want);
+}
+
+#[test]
+fn pieces_find_their_rows_without_dividing() {
+    let mut noise = Noise(4);
+    let limit = 1u64 << 31;
+    let mut pairs = Vec::new();
+    for per_row in (1..200).chain([255, 256, 257, (1 << 30) - 1, 1 << 30, (1 << 30) + 1, limit - 1]) {
+        let multiple = per_row * (noise.below(limit) / per_row);
+        for piece in [
+            0,
+            1,
+            per_row - 1,
+            per_row,
+            multiple,
+            multiple.saturating_sub(1),
+            limit - 1,
+            noise.below(limit),
+        ] {
+            if piece < limit {
+                pairs.push((per_row, piece));
+            }
+        }
+    }
+    pairs.extend((0..5000).map(|_| {
+        (
+            1 + noise.below(limit - 1) % (1 << noise.below(31)),
+            noise.below(limit),
+        )
+    }));
+    let input: Vec<u64> = pairs
+        .iter()
+        .flat_map(|(per_row, piece)| [*per_row, *piece])
+        .collect();
+    let want: Vec<u64> = pairs.iter().map(|(per_row, piece)| piece / per_row).collect();
+    assert!(numbers("splits", &input) == want);
 }
 
 #[test]

@@ -13,8 +13,7 @@ namespace wmk {
 
 // A value with the bits of another of the same size.
 template <typename To, typename From>
-WMK_FN To same_bits(From from)
-{
+WMK_FN To same_bits(From from) {
   static_assert(sizeof(To) == sizeof(From), "sizes differ");
   To to;
   __builtin_memcpy(&to, &from, sizeof(to));

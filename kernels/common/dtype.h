@@ -1,6 +1,6 @@
-// Element types, and one element from one type to another: floating types through float (so double to half and bf16 round
-// twice), nearest even; integers as C casts. A NaN stays a NaN, quiet, upper payload kept; the conversions of a GPU to and
-// from 16 bits may give another payload.
+// Element types, and one element from one type to another: floating types through float (so double to half and bf16
+// round twice), nearest even; integers as C casts. A NaN stays a NaN, quiet, upper payload kept; the conversions of a
+// GPU to and from 16 bits may give another payload.
 #pragma once
 
 #include "define.h"
@@ -9,30 +9,33 @@ namespace wmk {
 
 // The enumerators of wholememory_dtype_t.
 enum dtype : uint32_t {
-  dtype_float  = 1,
-  dtype_half   = 2,
+  dtype_float = 1,
+  dtype_half = 2,
   dtype_double = 3,
-  dtype_bf16   = 4,
-  dtype_int    = 5,
-  dtype_int64  = 6,
-  dtype_int16  = 7,
-  dtype_int8   = 8,
+  dtype_bf16 = 4,
+  dtype_int = 5,
+  dtype_int64 = 6,
+  dtype_int16 = 7,
+  dtype_int8 = 8,
 };
 
 WMK_FN bool is_dtype(uint32_t type) { return type >= dtype_float && type <= dtype_int8; }
 
 WMK_FN bool is_float(uint32_t type) { return type <= dtype_bf16; }
 
-WMK_FN uint32_t dtype_bytes(uint32_t type)
-{
+WMK_FN uint32_t dtype_bytes(uint32_t type) {
   switch (type) {
-    case dtype_int8: return 1;
+    case dtype_int8:
+      return 1;
     case dtype_half:
     case dtype_bf16:
-    case dtype_int16: return 2;
+    case dtype_int16:
+      return 2;
     case dtype_float:
-    case dtype_int: return 4;
-    default: return 8;
+    case dtype_int:
+      return 4;
+    default:
+      return 8;
   }
 }
 
@@ -48,21 +51,19 @@ WMK_FN float to_float(float x) { return x; }
 
 WMK_FN float to_float(double x) { return static_cast<float>(x); }
 
-WMK_FN float to_float(bf16_bits x)
-{
+WMK_FN float to_float(bf16_bits x) {
   uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
   if ((x.bits & 0x7fffu) > 0x7f80u) bits |= 0x400000u;
   return same_bits<float>(bits);
 }
 
-WMK_FN float to_float(half_bits x)
-{
+WMK_FN float to_float(half_bits x) {
 #if defined(__CUDA_ARCH__)
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
   return value;
 #else
-  uint32_t sign     = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
+  uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
   uint32_t exponent = (x.bits >> 10) & 0x1fu;
   uint32_t mantissa = x.bits & 0x3ffu;
   if (exponent == 0x1fu) {
@@ -93,8 +94,7 @@ struct narrow<double> {
 
 template <>
 struct narrow<bf16_bits> {
-  WMK_FN static bf16_bits from(float x)
-  {
+  WMK_FN static bf16_bits from(float x) {
 #if defined(__CUDA_ARCH__)
     bf16_bits value;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(value.bits) : "f"(x));
@@ -109,15 +109,14 @@ struct narrow<bf16_bits> {
 
 template <>
 struct narrow<half_bits> {
-  WMK_FN static half_bits from(float x)
-  {
+  WMK_FN static half_bits from(float x) {
 #if defined(__CUDA_ARCH__)
     half_bits value;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(value.bits) : "f"(x));
     return value;
 #else
-    uint32_t bits      = same_bits<uint32_t>(x);
-    uint32_t sign      = (bits >> 16) & 0x8000u;
+    uint32_t bits = same_bits<uint32_t>(x);
+    uint32_t sign = (bits >> 16) & 0x8000u;
     uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) {
       return {static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu))};
@@ -146,9 +145,9 @@ struct convert<T, T> {
   WMK_FN static T from(T x) { return x; }
 };
 
-#define WMK_CAST(To, From)                                      \
-  template <>                                                   \
-  struct convert<To, From> {                                    \
+#define WMK_CAST(To, From)                                       \
+  template <>                                                    \
+  struct convert<To, From> {                                     \
     WMK_FN static To from(From x) { return static_cast<To>(x); } \
   };
 #define WMK_CASTS(A, B) WMK_CAST(A, B) WMK_CAST(B, A)

@@ -1,4 +1,5 @@
-// How rows are cut into the pieces that threads move, and how a piece's number gives its row. Pure; the tests hold tables.
+// How rows are cut into the pieces that threads move, and how a piece's number gives its row. Pure; the tests hold
+// tables.
 #pragma once
 
 #include "define.h"
@@ -20,15 +21,13 @@ enum row_path : uint32_t {
 constexpr uint32_t access_limit = 16;
 
 // The largest power of two, at most 16, that divides all of `bits` (addresses, strides, lengths, combined by or).
-WMK_FN uint32_t access_bytes(uint64_t bits)
-{
+WMK_FN uint32_t access_bytes(uint64_t bits) {
   uint64_t lowest = bits & (0 - bits);
   return lowest == 0 || lowest > access_limit ? access_limit : static_cast<uint32_t>(lowest);
 }
 
 // Elements of a piece, but for path_move: the wider side has 16 bytes.
-WMK_FN constexpr uint32_t piece_elements(uint32_t from_bytes, uint32_t to_bytes)
-{
+WMK_FN constexpr uint32_t piece_elements(uint32_t from_bytes, uint32_t to_bytes) {
   return access_limit / (from_bytes > to_bytes ? from_bytes : to_bytes);
 }
 
@@ -49,10 +48,9 @@ struct row_shape {
   uint64_t pieces_per_row;
 };
 
-// The shape of a call on a path that its facts allow. The shifting paths align their pieces to the row written, so a row
-// that does not begin with a piece may take one more.
-WMK_FN row_shape shape_on(uint32_t path, const row_facts &facts)
-{
+// The shape of a call on a path that its facts allow. The shifting paths align their pieces to the row written, so a
+// row that does not begin with a piece may take one more.
+WMK_FN row_shape shape_on(uint32_t path, const row_facts &facts) {
   if (path == path_move) {
     const uint64_t row_bytes = facts.cols * facts.from_bytes;
     const uint32_t access = access_bytes(facts.from_bits | facts.to_bits | row_bytes);
@@ -63,8 +61,7 @@ WMK_FN row_shape shape_on(uint32_t path, const row_facts &facts)
   return {path, 0, (facts.cols + ragged + piece - 1) / piece};
 }
 
-WMK_FN row_shape shape_of(const row_facts &facts)
-{
+WMK_FN row_shape shape_of(const row_facts &facts) {
   const uint64_t piece = piece_elements(facts.from_bytes, facts.to_bytes);
   if (facts.converts) {
     const bool aligned = facts.from_bits % (piece * facts.from_bytes) == 0 &&
@@ -90,15 +87,13 @@ constexpr uint64_t pieces_limit = uint64_t{1} << 31;
 
 // For pieces below the limit: with l = ceil(log2 d) and m = floor(2^(31 + l) / d) + 1, n / d = n * m >> (31 + l).
 // `per_row` is at least 1 and below the limit.
-WMK_FN split split_of(uint32_t per_row)
-{
+WMK_FN split split_of(uint32_t per_row) {
   uint32_t log = 0;
   while ((uint64_t{1} << log) < per_row) log++;
   return {per_row, static_cast<uint32_t>((uint64_t{1} << (31 + log)) / per_row + 1), 31 + log};
 }
 
-WMK_FN uint32_t row_of(const split &by, uint32_t piece)
-{
+WMK_FN uint32_t row_of(const split &by, uint32_t piece) {
   return static_cast<uint32_t>(uint64_t{piece} * by.multiplier >> by.shift);
 }
 

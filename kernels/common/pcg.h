@@ -12,15 +12,13 @@ struct pcg {
   uint64_t increment;
 
   // The stream `subsequence` of `seed`, skipped ahead by `subsequence` draws.
-  WMK_FN pcg(uint64_t seed, uint64_t subsequence) : increment(2 * subsequence + 1)
-  {
+  WMK_FN pcg(uint64_t seed, uint64_t subsequence) : increment(2 * subsequence + 1) {
     state = (increment + seed) * multiplier + increment;
     skip(subsequence);
   }
 
   // Advances by `draws` draws of 32 bits, in at most 64 steps.
-  WMK_FN void skip(uint64_t draws)
-  {
+  WMK_FN void skip(uint64_t draws) {
     uint64_t factor = multiplier, summand = increment;
     for (; draws > 0; draws >>= 1) {
       if (draws & 1) state = state * factor + summand;
@@ -29,17 +27,15 @@ struct pcg {
     }
   }
 
-  WMK_FN uint32_t u32()
-  {
-    uint64_t old   = state;
-    state          = old * multiplier + increment;
+  WMK_FN uint32_t u32() {
+    uint64_t old = state;
+    state = old * multiplier + increment;
     uint32_t mixed = static_cast<uint32_t>(((old >> 18) ^ old) >> 27);
-    uint32_t turn  = static_cast<uint32_t>(old >> 59);
+    uint32_t turn = static_cast<uint32_t>(old >> 59);
     return (mixed >> turn) | (mixed << (-turn & 31u));
   }
 
-  WMK_FN uint64_t u64()
-  {
+  WMK_FN uint64_t u64() {
     uint64_t low = u32();
     return low | static_cast<uint64_t>(u32()) << 32;
   }

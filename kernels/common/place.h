@@ -6,8 +6,7 @@
 namespace wmk {
 
 // The high half of a product.
-WMK_FN uint64_t high_product(uint64_t a, uint64_t b)
-{
+WMK_FN uint64_t high_product(uint64_t a, uint64_t b) {
 #if defined(__CUDA_ARCH__)
   return __umul64hi(a, b);
 #else
@@ -17,8 +16,7 @@ WMK_FN uint64_t high_product(uint64_t a, uint64_t b)
 
 // ceil(2^64 / part) where all owners but the last ones have `part` rows, more than one; 0 where they have not.
 // `start_rows`: owners + 1 values ascending from 0.
-WMK_FN uint64_t equal_parts_reciprocal(const uint64_t *start_rows, uint64_t owners)
-{
+WMK_FN uint64_t equal_parts_reciprocal(const uint64_t *start_rows, uint64_t owners) {
   const uint64_t part = start_rows[1], end = start_rows[owners];
   if (part < 2) return 0;
   for (uint64_t k = 0; k <= owners; k++) {
@@ -30,8 +28,7 @@ WMK_FN uint64_t equal_parts_reciprocal(const uint64_t *start_rows, uint64_t owne
 
 // The k in [0, owners) with start_rows[k] <= row < start_rows[k + 1]; `row` is below start_rows[owners].
 // `reciprocal` as equal_parts_reciprocal has it.
-WMK_FN uint32_t owner_of(const uint64_t *start_rows, uint32_t owners, uint64_t reciprocal, uint64_t row)
-{
+WMK_FN uint32_t owner_of(const uint64_t *start_rows, uint32_t owners, uint64_t reciprocal, uint64_t row) {
   if (reciprocal != 0) {
     // The reciprocal is rounded up, so the product is right or one too high.
     const uint32_t guess = static_cast<uint32_t>(high_product(row, reciprocal));
@@ -74,8 +71,7 @@ struct found_row {
 
 // `id` is below the table's rows.
 template <int most>
-WMK_FN found_row find_row(const places<most> &table, uint64_t id)
-{
+WMK_FN found_row find_row(const places<most> &table, uint64_t id) {
   uint32_t owner = 0;
   if (most > one_place) owner = owner_of(table.start_rows, table.ranks, table.reciprocal, id);
   found_row row;
@@ -87,9 +83,8 @@ WMK_FN found_row find_row(const places<most> &table, uint64_t id)
 // Row r of rank k begins at bases[k] + offset_bytes + (r - start_rows[k]) * stride_bytes. One rank may come without
 // start_rows, its rows begin with 0 then.
 template <int most>
-inline places<most> pack_places(const uint64_t *bases, const uint64_t *start_rows, uint64_t ranks, uint64_t offset_bytes,
-                                uint64_t stride_bytes, uint64_t rows)
-{
+inline places<most> pack_places(const uint64_t *bases, const uint64_t *start_rows, uint64_t ranks,
+                                uint64_t offset_bytes, uint64_t stride_bytes, uint64_t rows) {
   places<most> table = {};
   table.ranks = static_cast<uint32_t>(ranks);
   table.stride_bytes = stride_bytes;

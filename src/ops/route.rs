@@ -54,8 +54,10 @@ impl Call<'_> {
     /// Routes on which ranks meet on the host cannot be recorded. All ranks record together, so all are refused; a call
     /// that is refused leaves the recording whole.
     fn refuse_capture(&self, memory: &Memory) -> Result<()> {
+        let platform = memory.communicator().platform();
+        let on_streams = memory.route() == Route::Direct && platform.meets_on_streams();
         ensure!(
-            !memory.communicator().platform().is_capturing(self.stream)?,
+            on_streams || !platform.is_capturing(self.stream)?,
             NotSupported,
             "{} on {} memory by the {:?} route meets the other ranks on the host, which a recording stream (graph capture) cannot do",
             self.operation.name(),
@@ -159,24 +161,30 @@ impl Call<'_> {
             Route::Mapped | Route::Direct => self.direct(&session, partitions, plan.as_ref()),
         };
         // Rows that came to this rank are in its table when it meets the others next.
+        let platform = comm.platform();
         let moved = moved.and_then(|()| match self.operation {
-            Operation::Gather => Ok(()),
-            Operation::Scatter => comm.platform().synchronize(self.stream),
+            Operation::Scatter if !platform.is_capturing(self.stream)? => platform.synchronize(self.stream),
+            Operation::Gather | Operation::Scatter => Ok(()),
         });
         own_failure.map_or(moved, Err)
     }
 
-    /// Meet, so that what the others wrote before is there; move; meet, so that they may write again.
+    /// Meet, so that what the others wrote before is there; move; meet, so that they may write again. Where the GPUs can, the
+    /// streams meet; else the ranks do, on the host.
     fn direct(&self, session: &Session<'_>, partitions: &[Address], plan: Option<&Plan>) -> Result<()> {
         let platform = session.communicator().platform();
+        let launch = || match plan {
+            Some(plan) => self.launch(platform, plan, &plan.bases(partitions)),
+            None => Ok(()),
+        };
+        if platform.meets_on_streams() {
+            platform.meet(self.stream)?;
+            let moved = launch();
+            return moved.and(platform.meet(self.stream));
+        }
         let before = platform.synchronize(self.stream);
         session.barrier()?;
-        let moved = before.and_then(|()| match plan {
-            Some(plan) => self
-                .launch(platform, plan, &plan.bases(partitions))
-                .and_then(|()| platform.synchronize(self.stream)),
-            None => Ok(()),
-        });
+        let moved = before.and_then(|()| launch().and_then(|()| platform.synchronize(self.stream)));
         session.barrier()?;
         moved
     }

@@ -10,7 +10,7 @@ pub mod pages;
 pub mod process;
 pub mod staging;
 
-use crate::error::{Result, ensure};
+use crate::error::{Result, ensure, fail};
 use crate::kinds::{DType, Location};
 use crate::span::Address;
 pub use bootstrap::{Bootstrap, Term, agree, agree_or};
@@ -82,6 +82,23 @@ pub trait Platform: Send + Sync {
     /// CUDA_ERROR where the driver refuses the question (the default stream while another stream records).
     fn is_capturing(&self, _stream: Stream) -> Result<bool> {
         Ok(false)
+    }
+
+    /// True if the ranks of the communicator [`meet`](Platform::meet) in the order of their streams; else they meet on the host.
+    fn meets_on_streams(&self) -> bool {
+        false
+    }
+
+    /// Enqueues a meeting of all ranks of the communicator, which the host does not wait for: what their streams did before it,
+    /// all of them see behind it. A broken communicator ends the wait. Can be recorded in a graph.
+    /// # Errors
+    /// CUDA_ERROR; LOGIC_ERROR where ranks meet on the host.
+    fn meet(&self, _stream: Stream) -> Result<()> {
+        fail!(
+            Logic,
+            "the ranks of the {} platform meet on the host",
+            self.name()
+        )
     }
 }
 

@@ -99,6 +99,10 @@ pub struct UniqueArgs {
     pub bits: u32,
 }
 
+/// The parts of a meeting (`wmk_meet_part`).
+pub const MEET_ARRIVE: u32 = 1;
+pub const MEET_WAIT: u32 = 2;
+
 /// `wmk_meet_args`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,6 +224,7 @@ pub fn id_bits(rows: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::board::BoardHead;
     use super::*;
     use crate::error::Kind;
     use crate::kinds::DType;
@@ -374,6 +379,7 @@ mod tests {
                 ids, count, unique, slots, distinct, scratch, scratch_bytes, needed_bytes, id_bytes, bits
             }
             MeetArgs = "wmk_meet_args" { board, abort, parts, reserved }
+            BoardHead = "wmk_board" { epoch, blocks_done, ranks, rank, reserved }
             FillArgs = "wmk_fill_args" { input, output, stride_bytes, rows, cols, dtype, reserved }
         };
         let mut source =
@@ -388,7 +394,7 @@ mod tests {
                 .unwrap();
             }
         }
-        writeln!(source, "static_assert(WMK_MAX_BUCKETS == {MOST_BUCKETS} && wmk::many_places == {MOST_PLACES}, \"limits\");").unwrap();
+        writeln!(source, "static_assert(WMK_MAX_BUCKETS == {MOST_BUCKETS} && wmk::many_places == {MOST_PLACES} && WMK_MEET_ARRIVE == {MEET_ARRIVE} && WMK_MEET_WAIT == {MEET_WAIT}, \"constants\");").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("layouts.cc");
         std::fs::write(&file, source).unwrap();

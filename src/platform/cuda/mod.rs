@@ -2,6 +2,7 @@
 //! communicator binds its device, and never before.
 
 mod abort;
+mod board;
 mod collective;
 pub mod driver;
 #[cfg(test)]
@@ -35,6 +36,7 @@ use super::{
 use crate::error::{Result, ensure, fail};
 use crate::span::Address;
 use abort::AbortWord;
+use board::Boards;
 use collective::Abortable;
 use gpu::Gpu;
 use mailbox::Mailboxes;
@@ -49,6 +51,9 @@ pub struct CudaPlatform {
     abortables: Mutex<Vec<Abortable>>,
     /// Where kernels leave counts for the host.
     mailboxes: Mailboxes,
+    /// Where the ranks meet in the order of their streams; none where they do not. Goes after the abort word, whose end ends
+    /// the waits.
+    boards: OnceLock<Boards>,
 }
 
 /// What the ranks of the communicator know of each other.
@@ -66,9 +71,9 @@ pub fn bind() -> Result<Arc<dyn Member>> {
     check_built()?;
     let functions = gpu::functions()?;
     let device = gpu::current_device(functions)?;
-    Ok(Arc::new(CudaPlatform::new(Arc::new(Gpu::bind(
-        functions, device,
-    )?))))
+    let platform = CudaPlatform::new(Arc::new(Gpu::bind(functions, device)?));
+    platform.load_kernels()?;
+    Ok(Arc::new(platform))
 }
 
 /// Devices that calls without a communicator can be bound to; CUDA shows a process fewer.
@@ -113,7 +118,14 @@ impl CudaPlatform {
             world: OnceLock::new(),
             abortables: Mutex::default(),
             mailboxes: Mailboxes::default(),
+            boards: OnceLock::new(),
         }
+    }
+
+    /// None is loaded later, while a rank may be waiting for this one.
+    fn load_kernels(&self) -> Result<()> {
+        let _entered = self.gpu.enter()?;
+        kernels::load()
     }
 
     /// True if this rank maps the device memory of all ranks of its communicator.
@@ -194,6 +206,18 @@ impl Platform for CudaPlatform {
     fn is_capturing(&self, stream: Stream) -> Result<bool> {
         self.gpu.is_capturing(stream)
     }
+
+    fn meets_on_streams(&self) -> bool {
+        self.boards.get().is_some()
+    }
+
+    fn meet(&self, stream: Stream) -> Result<()> {
+        let (Some(boards), Some(abort)) = (self.boards.get(), self.abort_word()) else {
+            fail!(Logic, "the ranks of this communicator meet on the host");
+        };
+        let _entered = self.gpu.enter()?;
+        boards.meet(abort, stream)
+    }
 }
 
 impl Member for CudaPlatform {
@@ -220,6 +244,9 @@ impl Member for CudaPlatform {
             Logic,
             "the ranks of a communicator get acquainted once"
         );
+        if waits_on_gpu {
+            let _ = self.boards.set(Boards::create(self, boot)?);
+        }
         Ok(reach)
     }
 

@@ -97,8 +97,8 @@ fn each_rank_provides_its_own_pages_but_for_shared_ones() {
             .filter(|(r, call, _)| *r == rank && *call == "cuMemCreate")
             .count()
     };
-    // One for the acquaintance, one for the segment.
-    assert_eq!([created(0), created(1), created(2)], [2, 2, 2]);
+    // One for the acquaintance, one for the board of the meetings, one for the segment.
+    assert_eq!([created(0), created(1), created(2)], [3, 3, 3]);
 }
 
 #[test]
@@ -253,20 +253,20 @@ fn imports_are_let_go_before_any_memory_goes() {
             let mark = world_log_length();
             boot.barrier().unwrap();
             segment.release(Some(boot)).unwrap();
-            (own, mark)
+            let end = world_log_length();
+            boot.barrier().unwrap();
+            (own, mark, end)
         },
     );
-    let log = world.log();
-    let begin = bases.iter().map(|(_, mark)| *mark).min().unwrap();
-    let unmaps: Vec<_> = log[begin..]
-        .iter()
-        .filter(|(_, call, _)| *call == "cuMemUnmap")
-        .collect();
+    let begin = bases.iter().map(|(_, mark, _)| *mark).min().unwrap();
+    let end = bases.iter().map(|(_, _, end)| *end).max().unwrap();
+    let log = world.log()[begin..end].to_vec();
+    let unmaps: Vec<_> = log.iter().filter(|(_, call, _)| *call == "cuMemUnmap").collect();
     assert_eq!(unmaps.len(), 9);
     let is_own = |(rank, _, address): &&(usize, &str, usize)| bases[*rank].0 == *address;
     let first_own = unmaps.iter().position(is_own).unwrap();
     assert_eq!(first_own, 6, "{unmaps:?}");
-    let calls: Vec<&str> = log[begin..].iter().map(|(_, call, _)| *call).collect();
+    let calls: Vec<&str> = log.iter().map(|(_, call, _)| *call).collect();
     let first_unmap = calls.iter().position(|call| *call == "cuMemUnmap").unwrap();
     let waits = calls[..first_unmap]
         .iter()

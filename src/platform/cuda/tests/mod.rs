@@ -6,6 +6,8 @@ mod memory;
 mod nccl;
 mod reach;
 mod real;
+#[cfg(wholememory_kernels)]
+mod real_rows;
 
 use super::CudaPlatform;
 use super::fake::{self, Desk, World, desk};

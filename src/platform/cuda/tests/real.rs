@@ -28,7 +28,7 @@ library! {
 }
 
 /// How many GPUs there are; prints a skip if none.
-fn gpus() -> i32 {
+pub(super) fn gpus() -> i32 {
     let count = super::super::driver::probe().map_or(0, |devices| match devices {
         super::super::driver::Devices::Count(count) => count,
         super::super::driver::Devices::None(_) => 0,
@@ -39,7 +39,7 @@ fn gpus() -> i32 {
     count
 }
 
-fn bound(device: i32) -> CudaPlatform {
+pub(super) fn bound(device: i32) -> CudaPlatform {
     let functions = gpu::functions().unwrap();
     CudaPlatform::new(Arc::new(Gpu::bind(functions, device).unwrap()))
 }
@@ -54,13 +54,13 @@ fn free_bytes(platform: &CudaPlatform) -> usize {
 }
 
 /// Device memory of the tests.
-struct Block<'a> {
+pub(super) struct Block<'a> {
     platform: &'a CudaPlatform,
     address: u64,
 }
 
 impl Block<'_> {
-    fn new(platform: &CudaPlatform, bytes: usize) -> Block<'_> {
+    pub(super) fn new(platform: &CudaPlatform, bytes: usize) -> Block<'_> {
         let _entered = platform.gpu.enter().unwrap();
         let mut address = 0;
         // SAFETY: the output outlives the call.
@@ -69,7 +69,7 @@ impl Block<'_> {
         Block { platform, address }
     }
 
-    fn address(&self) -> Address {
+    pub(super) fn address(&self) -> Address {
         Address(self.address as usize)
     }
 }
@@ -82,13 +82,13 @@ impl Drop for Block<'_> {
     }
 }
 
-fn put(platform: &CudaPlatform, to: Address, bytes: &[u8]) {
+pub(super) fn put(platform: &CudaPlatform, to: Address, bytes: &[u8]) {
     let from = Address(bytes.as_ptr() as usize);
     platform.copy(to, from, bytes.len(), Stream(0)).unwrap();
     platform.synchronize(Stream(0)).unwrap();
 }
 
-fn get(platform: &CudaPlatform, from: Address, bytes: usize) -> Vec<u8> {
+pub(super) fn get(platform: &CudaPlatform, from: Address, bytes: usize) -> Vec<u8> {
     let mut seen = vec![0u8; bytes];
     let to = Address(seen.as_mut_ptr() as usize);
     platform.copy(to, from, bytes, Stream(0)).unwrap();
@@ -101,7 +101,7 @@ fn content(rank: usize, bytes: usize) -> Vec<u8> {
 }
 
 /// Ranks as threads, on the GPUs there are in turn.
-fn on_real<T: Send>(size: usize, body: impl Fn(&CudaPlatform, &Threaded) -> T + Sync) -> Vec<T> {
+pub(super) fn on_real<T: Send>(size: usize, body: impl Fn(&CudaPlatform, &Threaded) -> T + Sync) -> Vec<T> {
     let count = gpus();
     if count == 0 {
         return Vec::new();

@@ -1,0 +1,132 @@
+//! Meetings of ranks in the order of their streams: every rank has a board in its GPU's memory, on which the others post
+//! their arrivals; kernels post and wait, the host never does.
+
+use super::functions::drive;
+use super::gpu::Gpu;
+use super::launch::{MEET_ARRIVE, MEET_WAIT, MeetArgs};
+use super::{CudaPlatform, kernels};
+use crate::error::Result;
+use crate::kinds::Location;
+use crate::platform::{Bootstrap, Segment, SegmentRequest, Segments, Stream, agree};
+use crate::span::Address;
+use std::ffi::c_void;
+
+/// `wmk_board` of kernels/args.h; the addresses of the posts on the others' boards and the own posts follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoardHead {
+    pub epoch: u64,
+    pub blocks_done: u32,
+    pub ranks: u32,
+    pub rank: u32,
+    pub reserved: u32,
+}
+
+/// Where the own posts begin on the board of any rank.
+fn posts_offset_bytes(ranks: usize) -> usize {
+    size_of::<BoardHead>() + ranks * size_of::<u64>()
+}
+
+fn board_bytes(ranks: usize) -> usize {
+    posts_offset_bytes(ranks) + ranks * size_of::<u64>()
+}
+
+/// A fresh board: nobody has posted anything. `board_of` is where this rank maps each rank's board.
+fn fresh(rank: usize, board_of: &[Address]) -> Vec<u64> {
+    let ranks = board_of.len();
+    // The epoch, blocks done and ranks, rank and reserved.
+    let mut words = vec![0, (ranks as u64) << 32, rank as u64];
+    let my_post = posts_offset_bytes(ranks) + rank * size_of::<u64>();
+    words.extend(board_of.iter().map(|board| (board.0 + my_post) as u64));
+    words.resize(board_bytes(ranks) / size_of::<u64>(), 0);
+    words
+}
+
+/// The boards of a communicator's ranks, mapped by all of them.
+pub struct Boards {
+    own: Address,
+    /// Keeps the boards mapped.
+    _segment: Box<dyn Segment>,
+}
+
+impl Boards {
+    /// Collective over `boot`, whose ranks map each other's memory.
+    /// # Errors
+    /// Those of [`Segments::create`], CUDA_ERROR; the same on all ranks.
+    pub fn create(platform: &CudaPlatform, boot: &dyn Bootstrap) -> Result<Boards> {
+        let (rank, ranks) = (boot.rank(), boot.size());
+        let page_bytes = board_bytes(ranks).next_multiple_of(platform.granularity_bytes());
+        let starts_bytes: Vec<usize> = (0..=ranks).map(|r| r * page_bytes).collect();
+        let request = SegmentRequest {
+            location: Location::Device,
+            starts_bytes: &starts_bytes,
+            contiguous: false,
+        };
+        let segment = platform.create(&request, boot)?;
+        let board_of: Vec<Address> = (0..ranks).map(|r| segment.address_of_rank(r)).collect();
+        let own = board_of[rank];
+        // Nobody posts before all boards are there: the agreement is a meeting.
+        agree(boot, &[], write(&platform.gpu, own, &fresh(rank, &board_of)))?;
+        Ok(Boards {
+            own,
+            _segment: segment,
+        })
+    }
+
+    /// Enqueues a meeting: what this rank's stream did before it arrived, the others' streams see after they waited, and the
+    /// other way round. `abort` ends the wait once it is set.
+    /// # Errors
+    /// CUDA_ERROR.
+    pub fn meet(&self, abort: Address, stream: Stream) -> Result<()> {
+        let args = MeetArgs {
+            board: self.own,
+            abort,
+            parts: MEET_ARRIVE | MEET_WAIT,
+            reserved: 0,
+        };
+        kernels::meet(&args, stream)
+    }
+}
+
+fn write(gpu: &Gpu, to: Address, words: &[u64]) -> Result<()> {
+    let _entered = gpu.enter()?;
+    // SAFETY: a board has room for its words.
+    unsafe {
+        drive!(
+            gpu.functions,
+            cuMemcpyHtoD_v2(to.0 as u64, words.as_ptr().cast::<c_void>(), size_of_val(words))
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_board_knows_its_posts() {
+        let boards = [Address(0x10000), Address(0x20000), Address(0x30000)];
+        let words = fresh(1, &boards);
+        // Head, three addresses, three posts.
+        assert_eq!(words.len(), 3 + 3 + 3);
+        let head: BoardHead = BoardHead {
+            epoch: words[0],
+            blocks_done: words[1] as u32,
+            ranks: (words[1] >> 32) as u32,
+            rank: words[2] as u32,
+            reserved: (words[2] >> 32) as u32,
+        };
+        let want = BoardHead {
+            epoch: 0,
+            blocks_done: 0,
+            ranks: 3,
+            rank: 1,
+            reserved: 0,
+        };
+        assert_eq!(head, want);
+        // The post of rank 1 is the second behind head and addresses.
+        let post = |board: usize| (board + 24 + 24 + 8) as u64;
+        assert_eq!(words[3..6], [post(0x10000), post(0x20000), post(0x30000)]);
+        assert!(words[6..].iter().all(|word| *word == 0));
+    }
+}
