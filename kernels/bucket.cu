@@ -256,6 +256,7 @@ cudaError_t launch(const wmk_bucket_args &args, uint32_t warps, uint32_t blocks,
     if (code != cudaSuccess) return code;
     split.owners = {start_rows, bucket};
   } else {
+    if (scratch.counts_only()) return cudaSuccess;
     for (uint64_t k = 0; k <= args.owners; k++) split.owners.start_rows[k] = args.start_rows[k];
     for (uint64_t k = 0; k < args.owners; k++) split.owners.bucket[k] = args.bucket_of_owner[k];
   }
