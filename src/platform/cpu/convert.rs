@@ -24,45 +24,49 @@ const BLOCK: usize = 16;
 
 /// A floating type as f32 values.
 trait Float {
-    const BYTES: usize;
-    unsafe fn load(from: *const u8) -> f32;
-    unsafe fn store(to: *mut u8, value: f32);
+    /// An element as it lies in memory.
+    type Raw: Copy + Default;
+    /// True for types that are converted by instructions for blocks; the compiler makes its own vectors of the others, and
+    /// better so when it sees single elements.
+    const IN_BLOCKS: bool = false;
+    fn widen(raw: Self::Raw) -> f32;
+    fn narrow(value: f32) -> Self::Raw;
 
     #[inline(always)]
-    unsafe fn load_block(from: *const u8) -> [f32; BLOCK] {
+    unsafe fn load_block(from: *const [Self::Raw; BLOCK]) -> [f32; BLOCK] {
+        // SAFETY: the caller vouches for the block.
+        let raw = unsafe { from.read_unaligned() };
         let mut values = [0f32; BLOCK];
-        for (i, value) in values.iter_mut().enumerate() {
-            // SAFETY: the caller vouches for BLOCK elements.
-            *value = unsafe { Self::load(from.add(i * Self::BYTES)) };
+        for i in 0..BLOCK {
+            values[i] = Self::widen(raw[i]);
         }
         values
     }
 
     #[inline(always)]
-    unsafe fn store_block(to: *mut u8, values: &[f32; BLOCK]) {
-        for (i, value) in values.iter().enumerate() {
-            // SAFETY: the caller vouches for BLOCK elements.
-            unsafe { Self::store(to.add(i * Self::BYTES), *value) };
+    unsafe fn store_block(to: *mut [Self::Raw; BLOCK], values: &[f32; BLOCK]) {
+        let mut raw = [Self::Raw::default(); BLOCK];
+        for i in 0..BLOCK {
+            raw[i] = Self::narrow(values[i]);
         }
+        // SAFETY: the caller vouches for the block.
+        unsafe { to.write_unaligned(raw) };
     }
 }
 
 macro_rules! float {
     ($name:ident, $type:ty, |$x:ident| $widen:expr, |$v:ident| $narrow:expr) => {
         impl Float for $name {
-            const BYTES: usize = size_of::<$type>();
+            type Raw = $type;
 
             #[inline(always)]
-            unsafe fn load(from: *const u8) -> f32 {
-                // SAFETY: the caller vouches for one element.
-                let $x = unsafe { from.cast::<$type>().read_unaligned() };
+            fn widen($x: $type) -> f32 {
                 $widen
             }
 
             #[inline(always)]
-            unsafe fn store(to: *mut u8, $v: f32) {
-                // SAFETY: the caller vouches for one element.
-                unsafe { to.cast::<$type>().write_unaligned($narrow) };
+            fn narrow($v: f32) -> $type {
+                $narrow
             }
         }
     };
@@ -94,14 +98,19 @@ fn bf16_bits(value: f32) -> u16 {
 
 #[inline(always)]
 unsafe fn floats<F: Float, T: Float>(dst: *mut u8, src: *const u8, count: usize) {
-    let whole = count - count % BLOCK;
+    let (dst, src) = (dst.cast::<T::Raw>(), src.cast::<F::Raw>());
+    let whole = match F::IN_BLOCKS || T::IN_BLOCKS {
+        true => count - count % BLOCK,
+        false => 0,
+    };
     // SAFETY: all offsets are below `count` elements, for which the caller vouches.
     unsafe {
         for i in (0..whole).step_by(BLOCK) {
-            T::store_block(dst.add(i * T::BYTES), &F::load_block(src.add(i * F::BYTES)));
+            T::store_block(dst.add(i).cast(), &F::load_block(src.add(i).cast()));
         }
         for i in whole..count {
-            T::store(dst.add(i * T::BYTES), F::load(src.add(i * F::BYTES)));
+            dst.add(i)
+                .write_unaligned(T::narrow(F::widen(src.add(i).read_unaligned())));
         }
     }
 }
@@ -228,30 +237,29 @@ mod x86 {
     }
 
     impl Float for FastHalf {
-        const BYTES: usize = 2;
+        type Raw = u16;
+        const IN_BLOCKS: bool = true;
 
         #[inline(always)]
-        unsafe fn load(from: *const u8) -> f32 {
-            // SAFETY: passed on.
-            unsafe { Half::load(from) }
+        fn widen(raw: u16) -> f32 {
+            Half::widen(raw)
         }
 
         #[inline(always)]
-        unsafe fn store(to: *mut u8, value: f32) {
-            // SAFETY: passed on.
-            unsafe { Half::store(to, value) }
+        fn narrow(value: f32) -> u16 {
+            Half::narrow(value)
         }
 
         #[inline(always)]
-        unsafe fn load_block(from: *const u8) -> [f32; BLOCK] {
+        unsafe fn load_block(from: *const [u16; BLOCK]) -> [f32; BLOCK] {
             // SAFETY: the converters that get here have the features.
-            unsafe { widen(from) }
+            unsafe { widen(from.cast()) }
         }
 
         #[inline(always)]
-        unsafe fn store_block(to: *mut u8, values: &[f32; BLOCK]) {
+        unsafe fn store_block(to: *mut [u16; BLOCK], values: &[f32; BLOCK]) {
             // SAFETY: the converters that get here have the features.
-            unsafe { narrow(to, values) }
+            unsafe { narrow(to.cast(), values) }
         }
     }
 }

@@ -4,6 +4,7 @@ pub mod address;
 pub mod bytes;
 pub mod convert;
 pub mod fill;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod movers;
 mod pool;
 mod rows;
@@ -11,6 +12,7 @@ mod rows;
 mod rows_tests;
 pub mod segments;
 mod split;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod stores;
 
 use super::staging::{Mover, StagedTransport};

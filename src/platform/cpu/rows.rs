@@ -5,12 +5,15 @@ use super::address::{Ids, Resolver};
 use super::convert::{RowConverter, row_converter};
 use super::movers::{Any, Convert, Fixed, Mover, STAGED_ROW_BYTES, Staged, Stream, Whole};
 use super::pool;
-use super::stores::{self, LINE_BYTES, Lines};
+#[cfg(target_arch = "x86_64")]
+use super::stores::x86;
+use super::stores::{LINE_BYTES, Lines};
 use crate::error::{Result, ensure};
 use crate::platform::{Indices, Rows, Table};
 use std::ops::Range;
 
 /// Results of at least this many bytes are written past the caches: their readers would not find them there anyway.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 const STREAM_BYTES: usize = if cfg!(test) { 256 << 10 } else { 8 << 20 };
 
 /// Rows at least this long consist of whole lines but for their ends.
@@ -20,7 +23,7 @@ const LONG_ROW_BYTES: usize = 1 << 10;
 const SHORT_ROW_BYTES: usize = 16;
 
 /// Bytes of table rows that are under way while one is moved; with it the rows ahead, at most a ring.
-const AHEAD_BYTES: usize = 8 << 10;
+const AHEAD_BYTES: usize = 16 << 10;
 const RING: usize = 32;
 
 /// `plain[i] = convert(table[ids[i]])`; see [`crate::platform::Kernels::gather`].
@@ -48,6 +51,21 @@ struct Job<'a> {
 
 // SAFETY: parts of a job touch disjoint plain rows; table rows are shared as the callers' contract says.
 unsafe impl Sync for Job<'_> {}
+
+impl Job<'_> {
+    /// The table row of id number `i`, which will soon be moved; NULL if there is none.
+    /// # Safety
+    /// `i` is below the count of the job's ids.
+    #[inline(always)]
+    unsafe fn look(&self, i: usize) -> *mut u8 {
+        // SAFETY: passed on.
+        let row = self.resolver.row(unsafe { self.ids.get(i) });
+        if !row.is_null() {
+            prefetch(row, self.table_bytes);
+        }
+        row
+    }
+}
 
 fn walk<const GATHER: bool>(table: &Table<'_>, indices: &Indices, plain: &Rows) -> Result<()> {
     let (from, to) = if GATHER {
@@ -127,9 +145,9 @@ fn pick<const GATHER: bool>(shape: &Shape) -> Body {
     #[cfg(target_arch = "x86_64")]
     if shape.total_bytes >= STREAM_BYTES {
         let streamed = if has_avx512() {
-            pick_streamed::<GATHER, _>(shape, stores::x86::Wide)
+            pick_streamed::<GATHER, _>(shape, x86::Wide)
         } else if std::is_x86_feature_detected!("avx2") {
-            pick_streamed::<GATHER, _>(shape, stores::x86::Narrow)
+            pick_streamed::<GATHER, _>(shape, x86::Narrow)
         } else {
             None
         };
@@ -157,7 +175,7 @@ fn pick<const GATHER: bool>(shape: &Shape) -> Body {
 }
 
 /// The loop that writes past the caches, where the rows allow it: whole lines, long rows, or rows without gaps.
-#[cfg(target_arch = "x86_64")]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 fn pick_streamed<const GATHER: bool, L: Lines + 'static>(shape: &Shape, lines: L) -> Option<Body> {
     let &Shape {
         convert, cols, bytes, ..
@@ -221,17 +239,18 @@ fn body<const GATHER: bool, M: Mover>(make: impl Fn() -> M + Sync + 'static) -> 
 unsafe fn loop_over<const GATHER: bool, M: Mover>(mut mover: M, job: &Job<'_>, rows: Range<usize>) {
     let mut ring = [std::ptr::null_mut::<u8>(); RING];
     let ahead = job.ahead_rows.min(rows.len());
-    let look = |i: usize| {
-        // SAFETY: only rows of the job are looked up.
-        let row = job.resolver.row(unsafe { job.ids.get(i) });
-        if !row.is_null() {
-            prefetch(row, job.table_bytes);
+    for k in 0..ahead {
+        // SAFETY: a row of the part.
+        ring[k % RING] = unsafe { job.look(rows.start + k) };
+    }
+    for (slot, i) in rows.clone().enumerate() {
+        let row = ring[slot % RING];
+        if i + ahead < rows.end {
+            // SAFETY: a row of the part.
+            ring[(slot + ahead) % RING] = unsafe { job.look(i + ahead) };
         }
-        row
-    };
-    let mut put = |i: usize, row: *mut u8| {
         if row.is_null() {
-            return;
+            continue;
         }
         // SAFETY: row `i` of the plain side and a table row, both of the mover's size.
         unsafe {
@@ -242,44 +261,31 @@ unsafe fn loop_over<const GATHER: bool, M: Mover>(mut mover: M, job: &Job<'_>, r
                 mover.move_row(row, plain);
             }
         }
-    };
-    for k in 0..ahead {
-        ring[k % RING] = look(rows.start + k);
-    }
-    let mut slot = 0;
-    for i in rows.start..rows.end - ahead {
-        let row = ring[slot % RING];
-        ring[(slot + ahead) % RING] = look(i + ahead);
-        put(i, row);
-        slot += 1;
-    }
-    for i in rows.end - ahead..rows.end {
-        put(i, ring[slot % RING]);
-        slot += 1;
     }
     // SAFETY: the rows' targets are valid for the time of the job.
     unsafe { mover.finish() };
 }
 
+/// Asks for the first two lines of a row of `bytes`; the processor gets the others by running ahead of itself.
 #[inline(always)]
 fn prefetch(row: *const u8, bytes: usize) {
+    prefetch_line(row);
+    prefetch_line(row.wrapping_add((bytes - 1).min(LINE_BYTES)));
+}
+
+#[inline(always)]
+fn prefetch_line(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch never faults, whatever the address.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(row.cast());
-            if bytes > 1 {
-                _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add((bytes - 1).min(64)).cast());
-            }
-        }
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
     #[cfg(target_arch = "aarch64")]
     // SAFETY: a prefetch never faults, whatever the address.
     unsafe {
-        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) row, options(nostack, preserves_flags, readonly));
-        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) row.wrapping_add((bytes - 1).min(64)), options(nostack, preserves_flags, readonly));
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = (row, bytes);
+    let _ = at;
 }
