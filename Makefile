@@ -5,6 +5,7 @@
 #   make test          set up and run everything CI runs; ends with "N passed, N failed"
 #   make headers       generate include/wholememory/*.h again
 #   make ctest NP=4    the C harness alone, with up to NP ranks (4)
+#   make ctest-cuda    everything for a machine with GPUs; STAGES="harness memcheck" names some of scripts/gpu-check
 #   make examples      build the examples and check what they print
 #   make asan          the C harness under the address and leak sanitizers
 #   make bench         the benchmark, on whatever platform there is; ARGS="..." are its options
@@ -24,7 +25,7 @@ ENV := . scripts/environment &&
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: build demo test headers ctest examples example-programs asan bench bench-cpu bench-program install clean help
+.PHONY: build demo test headers ctest ctest-cuda examples example-programs asan bench bench-cpu bench-program install clean help
 
 build:
 	@scripts/setup build
@@ -46,6 +47,9 @@ headers:
 
 ctest: build
 	@LIBDIR=$(abspath $(LIBDIR)) INCLUDE=$(CURDIR)/include BUILD=$(CURDIR)/build/c_tests NP=$(NP) c_tests/run
+
+ctest-cuda: build
+	@LIBDIR=$(abspath $(LIBDIR)) scripts/gpu-check $(STAGES)
 
 examples:
 	@scripts/setup

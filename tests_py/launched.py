@@ -1,4 +1,4 @@
-"""Ranks started by the package's own multiprocess_run: launched.py RANKS FOLDER."""
+"""Ranks started by the package's own multiprocess_run, after GPUs were counted in a forked child: launched.py RANKS FOLDER."""
 
 import sys
 
@@ -24,8 +24,7 @@ if __name__ == "__main__":
     from ranks import free_ports
 
     ranks = int(sys.argv[1])
-    loaded = package.load()
-    loaded.wmb.fork_get_gpu_count()
+    package.load()
     from pylibwholegraph.utils.multiprocess import multiprocess_run
 
     sys.argv.append(str(free_ports(1)[0]))

@@ -16,7 +16,7 @@ def same_gather(world, table, ids, columns, force_dtype=None):
 
 
 def gather_every_dtype(world, kind, location):
-    for dtype in world.dtypes:
+    for dtype in world.dtypes_of(kind):
         for columns in (1, 7, 32):
             table = world.matrix(kind, location, ROWS, columns, dtype)
             world.fill(table)
@@ -33,7 +33,7 @@ def gather_converts(world, kind, location):
     torch = world.torch
     floats, wholes = (torch.float32, torch.float16, torch.bfloat16, torch.float64), (torch.int32, torch.int64, torch.int16, torch.int8)
     for family in (floats, wholes):
-        for dtype in family:
+        for dtype in (one for one in family if one in world.dtypes_of(kind)):
             table = world.matrix(kind, location, ROWS, 24, dtype)
             world.fill(table)
             for wanted in family:
@@ -73,7 +73,7 @@ def scatter(world, kind, location):
     if kind == "hierarchy" and not world.ours:
         raise LeftOut("the published library ends the process")
     torch = world.torch
-    for dtype in world.dtypes:
+    for dtype in world.dtypes_of(kind):
         for table, columns in ((world.matrix(kind, location, ROWS, 9, dtype), 9), (world.array(kind, location, ROWS, dtype), 1)):
             world.fill(table)
             # Every row but each third, by the rank that has this remainder; each row once.

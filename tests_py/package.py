@@ -26,8 +26,9 @@ def mapped_libraries():
 
 
 def load():
-    """Returns the package's modules: `wmb` (the binding), `wg` (its torch side), `torch`, and `gpus`, the number of
-    GPUs in use, 0 on the CPU platform. DROPIN_LIBRARY names the file that must be the library."""
+    """Returns the package's modules: `wmb` (the binding), `wg` (its torch side), `torch`; `gpus`, the number of GPUs in
+    use, 0 on the CPU platform; and `gpus_by_fork`, what the library counts in a forked child before anybody uses CUDA
+    here. DROPIN_LIBRARY names the file that must be the library."""
     import torch
     import libwholegraph
 
@@ -38,11 +39,12 @@ def load():
     wanted = os.path.realpath(os.environ["DROPIN_LIBRARY"])
     if mapped_libraries() != [wanted]:
         raise WrongLibrary(f"the library in the process is {mapped_libraries()}, not {wanted}")
+    gpus_by_fork = wmb.fork_get_gpu_count()
     platform = os.environ.get("WHOLEMEMORY_PLATFORM", "auto")
     gpus = 0 if platform == "cpu" else torch.cuda.device_count()
     if gpus == 0 and platform == "cuda":
         raise RuntimeError("WHOLEMEMORY_PLATFORM is cuda, but torch sees no GPU")
-    return types.SimpleNamespace(wmb=wmb, wg=wg, torch=torch, gpus=gpus)
+    return types.SimpleNamespace(wmb=wmb, wg=wg, torch=torch, gpus=gpus, gpus_by_fork=gpus_by_fork)
 
 
 def meet_through_gloo(torch):

@@ -11,7 +11,7 @@ ROWS, COLUMNS = 1013, 12
 def descriptions(world, kind, location):
     wmb = world.wmb
     before = wmb.py_get_wholememory_tensor_count()
-    for dtype in world.dtypes:
+    for dtype in world.dtypes_of(kind):
         vector, matrix = world.array(kind, location, ROWS, dtype), world.matrix(kind, location, ROWS, COLUMNS, dtype, stride=16)
         expect.same((vector.dtype, vector.dim(), tuple(vector.shape), tuple(vector.stride()), vector.storage_offset()),
                     (dtype, 1, (ROWS,), (1,), 0), "the vector")

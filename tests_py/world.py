@@ -30,8 +30,7 @@ class World:
         if self.shared_gpu or not self.gpu:
             package.meet_through_gloo(self.torch)
         self._ports, self._report = iter(ports), report
-        # The package's own way: count GPUs before CUDA is used in this process.
-        self.gpus_by_fork = self.wmb.fork_get_gpu_count()
+        self.gpus_by_fork = loaded.gpus_by_fork
         torch = self.torch
         self.dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.float64,
                        torch.int32, torch.int64, torch.int16, torch.int8)
@@ -86,6 +85,12 @@ class World:
         body(world, kind, location, *args)
 
     # ---- tables and what they hold
+
+    def dtypes_of(self, kind):
+        """The dtypes to try: all, but where each table keeps two NCCL communicators until finalize."""
+        if kind == "hierarchy" and not self.ours:
+            return (self.torch.float32, self.torch.int64)
+        return self.dtypes
 
     def values(self, rows, columns, dtype):
         """Element [i, j] of the answer is what row rows[i] holds in column columns[j] of every table of this dtype:
