@@ -3,7 +3,7 @@
 //! whether it could connect to rank 0, and tells all what came of it. `join` is the ranks' side.
 
 use super::control::{Control, Loop, Ready};
-use super::link::{Frame, Link, Receiver};
+use super::link::{Frame, Link, MOST_STRANGER_BYTES, Receiver};
 use super::place::{Cookie, Place, Token, UniqueId, listen, new_cookie};
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result};
@@ -291,7 +291,13 @@ impl Reception {
             let tag = desk.next_tag;
             desk.next_tag += 1;
             let receiver: Weak<dyn Receiver> = self.me.clone();
-            if let Ok(link) = Link::start(&self.shared, TcpStream::from(fd), tag, receiver) {
+            if let Ok(link) = Link::start(
+                &self.shared,
+                TcpStream::from(fd),
+                tag,
+                receiver,
+                MOST_STRANGER_BYTES,
+            ) {
                 desk.guests.insert(
                     tag,
                     Guest {

@@ -240,3 +240,28 @@ fn create_and_barrier_are_quick() {
     ranks(4, |comm| comm.destroy().unwrap());
     println!("create and destroy of 4 threads: {:?}", start.elapsed());
 }
+
+#[test]
+fn strangers_at_the_rendezvous_take_no_memory_and_no_time() {
+    use std::io::{Read, Write};
+    let id = UniqueId::create().unwrap();
+    let places = super::place::Token::decode(&id).unwrap().place.candidates();
+    let mut greedy = super::join::connect(&places).unwrap();
+    let long = super::link::Frame {
+        kind: super::rendezvous::HELLO,
+        sequence: 0,
+        body: vec![0; super::link::MOST_STRANGER_BYTES + 1],
+    };
+    let _ = greedy.write_all(&long.encode());
+    greedy.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    let ended = match greedy.read(&mut [0; 1]) {
+        Ok(came) => came == 0,
+        Err(e) => e.kind() == std::io::ErrorKind::ConnectionReset,
+    };
+    assert!(ended, "the connection is still open");
+    let comms: Vec<_> = std::thread::scope(|s| {
+        let threads = [0, 1].map(|rank| s.spawn(move || Communicator::create(&id, rank, 2, Ok(())).unwrap()));
+        threads.map(|t| t.join().unwrap()).into()
+    });
+    std::thread::scope(|s| comms.iter().for_each(|c| drop(s.spawn(|| c.destroy().unwrap()))));
+}

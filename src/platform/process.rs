@@ -175,6 +175,47 @@ pub mod spare {
     }
 }
 
+/// From now on the datagram socket drops what does not begin with `secret`, before it takes up room in the queue. A system that
+/// knows no socket filters takes everything, as before.
+pub fn take_only_letters_that_begin_with(socket: BorrowedFd<'_>, secret: &[u8; 16]) {
+    const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const SKIP_UNLESS_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    const WORDS: usize = 4;
+    let step = |code: u16, unequal: u8, k: u32| libc::sock_filter {
+        code,
+        jt: 0,
+        jf: unequal,
+        k,
+    };
+    let mut program = Vec::with_capacity(2 * WORDS + 2);
+    for (i, word) in secret.as_chunks::<4>().0.iter().enumerate() {
+        program.push(step(LOAD_WORD, 0, 4 * i as u32));
+        // Past the other words to the step that drops.
+        program.push(step(
+            SKIP_UNLESS_EQUAL,
+            (2 * (WORDS - 1 - i) + 1) as u8,
+            u32::from_be_bytes(*word),
+        ));
+    }
+    program.push(step(RETURN, 0, u32::MAX));
+    program.push(step(RETURN, 0, 0));
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the kernel copies the program, which outlives the call.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+}
+
 /// Starts a thread that no signal of the program is delivered to.
 /// # Errors
 /// SYSTEM_ERROR if the system gives no thread.
