@@ -146,16 +146,38 @@ impl UniqueId {
 
 /// Drops the rendezvous of an id of this process that needs none (a communicator of one rank), if it is here.
 /// # Errors
-/// INVALID_VALUE if this process knows that the id was used.
+/// INVALID_VALUE if this process knows that the id was used, or that ranks of a larger communicator came with it (they are
+/// told).
 pub fn take_alone(cookie: &Cookie) -> Result<()> {
     if let Some(reception) = current() {
-        let room = reception.desk().rooms.remove(cookie);
-        drop(room);
+        let mut desk = reception.desk();
+        let came = desk
+            .rooms
+            .get(cookie)
+            .map(|room| (room.size, room.answer.is_some()));
+        match came {
+            Some((_, true)) => return Err(used()),
+            Some((Some(size), false)) => {
+                let error = Error::new(
+                    Kind::InvalidValue,
+                    format!("the size differs between ranks: {size} and 1"),
+                );
+                reception.settle(&mut desk, cookie, answer_of(&Err(error.clone())));
+                return Err(error);
+            }
+            Some((None, false)) => {
+                let room = desk.rooms.remove(cookie);
+                drop(desk);
+                drop(room);
+            }
+            None => {}
+        }
     }
-    if locked(&USED).contains(cookie) {
+    let mut known = locked(&USED);
+    if known.contains(cookie) {
         return Err(used());
     }
-    remember(cookie);
+    remember(&mut known, cookie);
     Ok(())
 }
 
@@ -166,8 +188,7 @@ pub(super) fn used() -> Error {
     )
 }
 
-fn remember(cookie: &Cookie) {
-    let mut used = locked(&USED);
+fn remember(used: &mut VecDeque<Cookie>, cookie: &Cookie) {
     if used.len() == MOST_USED {
         used.pop_front();
     }
@@ -453,7 +474,7 @@ impl Reception {
             })
             .map(|(cookie, _)| *cookie)
             .collect();
-        over.iter().for_each(remember);
+        over.iter().for_each(|c| remember(&mut locked(&USED), c));
         let rooms: Vec<Room> = over.iter().filter_map(|c| desk.rooms.remove(c)).collect();
         drop(desk);
         // The last use of the control thread may go here: outside all locks.

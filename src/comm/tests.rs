@@ -242,6 +242,29 @@ fn create_and_barrier_are_quick() {
 }
 
 #[test]
+fn one_rank_and_several_with_one_id_are_told() {
+    let id = UniqueId::create().unwrap();
+    std::thread::scope(|s| {
+        let waiting = s.spawn(|| Communicator::create(&id, 1, 2, Ok(())).err().unwrap());
+        std::thread::sleep(Duration::from_millis(200));
+        for _ in 0..2 {
+            let error = Communicator::create(&id, 0, 1, Ok(())).err().unwrap();
+            assert_eq!(error.kind, Kind::InvalidValue);
+        }
+        let start = Instant::now();
+        let error = waiting.join().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5));
+        assert_eq!(error.kind, Kind::InvalidValue);
+        assert!(error.what.contains("2 and 1"), "{error}");
+    });
+    // Refused for its rank: used all the same.
+    let id = UniqueId::create().unwrap();
+    let error = Communicator::create(&id, 5, 3, Ok(())).err().unwrap();
+    assert_eq!(error.kind, Kind::InvalidValue);
+    assert!(Communicator::create(&id, 0, 1, Ok(())).is_err());
+}
+
+#[test]
 fn strangers_at_the_rendezvous_take_no_memory_and_no_time() {
     use std::io::{Read, Write};
     let id = UniqueId::create().unwrap();
