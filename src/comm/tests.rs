@@ -288,3 +288,10 @@ fn strangers_at_the_rendezvous_take_no_memory_and_no_time() {
     });
     std::thread::scope(|s| comms.iter().for_each(|c| drop(s.spawn(|| c.destroy().unwrap()))));
 }
+
+#[test]
+fn who_leaves_at_once_lets_the_others_be_made() {
+    for _ in 0..50 {
+        ranks(4, |comm| depart_all(&[comm]));
+    }
+}
