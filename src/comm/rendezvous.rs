@@ -7,7 +7,7 @@ use super::link::{Frame, Link, MOST_STRANGER_BYTES, Receiver};
 use super::place::{Cookie, Place, Token, UniqueId, listen, new_cookie};
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result};
-use crate::platform::process::{Descriptor, epoch, spare};
+use crate::platform::process::{Descriptor, PerProcess, spare};
 use crate::settings;
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -58,7 +58,6 @@ struct Desk {
 
 /// The listener of the process and everybody who came to it.
 struct Reception {
-    epoch: u32,
     shared: Arc<Loop>,
     token: u64,
     place: Place,
@@ -66,15 +65,17 @@ struct Reception {
     desk: Mutex<Desk>,
 }
 
-static RECEPTION: Mutex<Option<Arc<Reception>>> = Mutex::new(None);
-static USED: Mutex<VecDeque<Cookie>> = Mutex::new(VecDeque::new());
+static RECEPTION: PerProcess<Mutex<Option<Arc<Reception>>>> =
+    PerProcess::new(Mutex::new(None), Mutex::default);
+static USED: PerProcess<Mutex<VecDeque<Cookie>>> =
+    PerProcess::new(Mutex::new(VecDeque::new()), Mutex::default);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn current() -> Option<Arc<Reception>> {
-    locked(&RECEPTION).clone().filter(|r| r.epoch == epoch())
+    locked(RECEPTION.get()).clone()
 }
 
 fn answer_of(result: &Result<Vec<Place>>) -> Vec<u8> {
@@ -173,7 +174,7 @@ pub fn take_alone(cookie: &Cookie) -> Result<()> {
             None => {}
         }
     }
-    let mut known = locked(&USED);
+    let mut known = locked(USED.get());
     if known.contains(cookie) {
         return Err(used());
     }
@@ -197,7 +198,7 @@ fn remember(used: &mut VecDeque<Cookie>, cookie: &Cookie) {
 
 /// True if this process knows that the id was used.
 pub fn is_used(cookie: &Cookie) -> bool {
-    locked(&USED).contains(cookie)
+    locked(USED.get()).contains(cookie)
 }
 
 /// Waits a moment until the rendezvous of a failed creation, if it is of this process, has closed its connections.
@@ -236,7 +237,7 @@ pub fn drop_all() {
 
 /// Closes the listener; called when the control thread ends.
 pub(super) fn close() {
-    let Some(reception) = locked(&RECEPTION).take_if(|r| r.epoch == epoch()) else {
+    let Some(reception) = locked(RECEPTION.get()).take() else {
         return;
     };
     let mut desk = reception.desk();
@@ -251,10 +252,10 @@ pub(super) fn close() {
 impl Reception {
     /// The reception of the process; `control` keeps its thread alive meanwhile.
     fn open(control: &Control) -> Result<Arc<Reception>> {
-        let mut current = locked(&RECEPTION);
+        let mut current = locked(RECEPTION.get());
         if let Some(open) = current
             .as_ref()
-            .filter(|r| r.epoch == epoch() && Arc::ptr_eq(&r.shared, control.shared()))
+            .filter(|r| Arc::ptr_eq(&r.shared, control.shared()))
         {
             return Ok(open.clone());
         }
@@ -272,7 +273,6 @@ impl Reception {
             short_of_files: false,
         };
         let opened = Arc::new_cyclic(|me| Reception {
-            epoch: epoch(),
             shared,
             token,
             place,
@@ -363,7 +363,7 @@ impl Reception {
         let guest = desk.guests.get_mut(&tag)?;
         let Some(room) = desk.rooms.get_mut(&cookie) else {
             // Strangers learn nothing; who knows an old secret learns that it is old.
-            locked(&USED).contains(&cookie).then_some(())?;
+            locked(USED.get()).contains(&cookie).then_some(())?;
             guest.whose = Some((cookie, rank));
             guest.link.send(&Frame {
                 kind: TABLE,
@@ -474,7 +474,7 @@ impl Reception {
             })
             .map(|(cookie, _)| *cookie)
             .collect();
-        over.iter().for_each(|c| remember(&mut locked(&USED), c));
+        over.iter().for_each(|c| remember(&mut locked(USED.get()), c));
         let rooms: Vec<Room> = over.iter().filter_map(|c| desk.rooms.remove(c)).collect();
         drop(desk);
         // The last use of the control thread may go here: outside all locks.
