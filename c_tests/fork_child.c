@@ -1,5 +1,6 @@
 /* A process that forks after init: the parent is unharmed; in the child collectives fail in words, memory that is mapped
  * can still be read, and its exit disturbs nobody. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -38,6 +39,78 @@ static void child_life(wm_rank* r, wm_table* shared, wm_table* distributed) {
   EXPECT(0, wholememory_finalize());
 }
 
+/* Threads of the parent that are inside the library, with whatever they hold there, when a child is made. */
+typedef struct { wholememory_comm_t comm; _Atomic bool stop; } busy;
+
+static void* make_and_drop(void* argument) {
+  busy* b = argument;
+  wholememory_tensor_description_t d;
+  wholememory_initialize_tensor_desc(&d);
+  while (!b->stop) {
+    wholememory_tensor_t tensor;
+    OK(wholememory_make_tensor_from_pointer(&tensor, NULL, &d));
+    OK(wholememory_destroy_tensor(tensor));
+  }
+  return NULL;
+}
+
+static void* make_and_drop_ids(void* argument) {
+  busy* b = argument;
+  while (!b->stop) {
+    wholememory_unique_id_t id;
+    wholememory_comm_t alone;
+    OK(wholememory_create_unique_id(&id));
+    OK(wholememory_create_communicator(&alone, id, 0, 1));
+    OK(wholememory_destroy_communicator(alone));
+  }
+  return NULL;
+}
+
+static void* wait_for_others(void* argument) {
+  OK(wholememory_communicator_barrier(((busy*)argument)->comm));
+  return NULL;
+}
+
+static void busy_parent(wm_rank* r) {
+  enum { CHILDREN = 50, THREADS = 4 };
+  busy b = {.stop = false};
+  OK(wholememory_split_communicator(&b.comm, wm_world(r), 0, r->rank));
+  void* (*const lives[THREADS])(void*) = {make_and_drop, make_and_drop, make_and_drop_ids, wait_for_others};
+  pthread_t threads[THREADS];
+  if (r->rank == 0) {
+    for (int i = 0; i < THREADS; i++) REQUIRE(pthread_create(&threads[i], NULL, lives[i], &b) == 0);
+    usleep(20000);
+    for (int i = 0; i < CHILDREN; i++) {
+      pid_t child = fork();
+      REQUIRE(child >= 0);
+      if (child == 0) {
+        wm_forked();
+        wm_alarm(5);
+        wholememory_tensor_description_t d;
+        wholememory_tensor_t tensor;
+        wholememory_unique_id_t id;
+        wholememory_initialize_tensor_desc(&d);
+        EXPECT(0, wholememory_make_tensor_from_pointer(&tensor, NULL, &d));
+        EXPECT(0, wholememory_destroy_tensor(tensor));
+        EXPECT(0, wholememory_create_unique_id(&id));
+        EXPECT(BROKEN, wholememory_communicator_barrier(b.comm));
+        EXPECT(BROKEN, wholememory_destroy_communicator(b.comm));
+        EXPECT(0, wholememory_finalize());
+        _exit(wm_failures() ? WM_FAIL : 0);
+      }
+      int state;
+      REQUIRE(waitpid(child, &state, 0) == child);
+      CHECK(WIFEXITED(state) && WEXITSTATUS(state) == 0);
+      if (!WIFEXITED(state)) break;
+    }
+    b.stop = true;
+  }
+  wm_meet(r);
+  if (r->rank != 0) wait_for_others(&b);
+  for (int i = 0; r->rank == 0 && i < THREADS; i++) pthread_join(threads[i], NULL);
+  OK(wholememory_destroy_communicator(b.comm));
+}
+
 static void body(wm_rank* r) {
   wholememory_comm_t comm = wm_world(r);
   wm_table shared = wm_table_make(comm, (wm_shape){.kind = wm_kinds[1], .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 5000, .columns = 16});
@@ -68,6 +141,7 @@ static void body(wm_rank* r) {
   }
   wm_table_drop(&shared);
   wm_table_drop(&distributed);
+  busy_parent(r);
 }
 
 int main(int argc, char** argv) { return wm_test_main(argc, argv, body, WM_PROCESSES); }

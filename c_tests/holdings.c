@@ -1,5 +1,6 @@
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +22,10 @@ static int descriptors(void) {
   return count;
 }
 
+/* One thread at a time: what is opened to look at the process is not to be seen by another that looks. */
 wm_holdings wm_holdings_now(void) {
+  static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_lock(&looking);
   wm_holdings h = {descriptors(), entries("/proc/self/task"), 0, 0, 0};
   char line[4600];
   FILE* maps = fopen("/proc/self/maps", "r");
@@ -30,5 +34,6 @@ wm_holdings wm_holdings_now(void) {
   FILE* status = fopen("/proc/self/status", "r");
   while (status && fgets(line, sizeof line, status)) sscanf(line, "VmRSS: %ld", &h.resident_kib);
   if (status) fclose(status);
+  pthread_mutex_unlock(&looking);
   return h;
 }

@@ -21,9 +21,16 @@ pub fn log_level() -> Option<String> {
     text("WHOLEMEMORY_LOG")
 }
 
+/// No wait is longer than a year: sums of times stay within the system's clocks.
+const LONGEST_WAIT_S: u64 = 365 * 24 * 3600;
+
 /// `WHOLEMEMORY_TIMEOUT_S`: how long ranks are awaited at rendezvous; default 300 s.
 pub fn rendezvous_timeout() -> Duration {
-    Duration::from_secs(number("WHOLEMEMORY_TIMEOUT_S").unwrap_or(300).max(1))
+    wait_of(number("WHOLEMEMORY_TIMEOUT_S"))
+}
+
+fn wait_of(wanted_s: Option<u64>) -> Duration {
+    Duration::from_secs(wanted_s.unwrap_or(300).clamp(1, LONGEST_WAIT_S))
 }
 
 /// `WHOLEMEMORY_NUM_THREADS`: threads of the CPU platform's pool; unset: cores / local processes.
@@ -75,4 +82,24 @@ pub fn ignored_but_set() -> Vec<&'static str> {
         .into_iter()
         .filter(|n| std::env::var_os(n).is_some())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn any_wait_can_be_added_to_the_clock() {
+        assert_eq!(wait_of(None), Duration::from_secs(300));
+        assert_eq!(wait_of(Some(0)), Duration::from_secs(1));
+        for wanted_s in [u64::MAX, i64::MAX as u64, 1 << 40] {
+            let wait = wait_of(Some(wanted_s));
+            assert!(
+                Instant::now()
+                    .checked_add(wait + Duration::from_secs(10))
+                    .is_some()
+            );
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::communicator::{Communicator, Dependents, RouteChoice, Ties, TransportChoice, parse_transport};
 use super::control::Control;
 use super::join::join;
-use super::link::{Link, Receiver};
+use super::link::{Link, MOST_BODY_BYTES, Receiver};
 use super::net::Net;
 use super::place::{Cookie, Place, Token, UniqueId, listen, new_cookie};
 use super::post::Post;
@@ -86,7 +86,9 @@ impl Communicator {
         let (platform, choices, control, listener, _) = checked?;
         let (rank, size) = (rank as usize, size as usize);
         let streams = match &listener {
-            Some(listener) => accept_members(&token.cookie, size, listener, &|| guest.early_failure()),
+            Some(listener) => accept_members(&token.cookie, size, listener, &|missing| {
+                guest.early_failure(missing)
+            }),
             None => connect_to_hub(&token.cookie, rank, &guest.places[0]).map(|s| vec![Some(s)]),
         };
         let streams = guest.conclude(streams);
@@ -232,7 +234,8 @@ impl Communicator {
         let streams = match control {
             Err(error) => Err(error),
             Ok(Some(control)) if rank == 0 => {
-                accept_members(&members[0].2, size, &listener, &|| self.failure()).map(|s| Some((control, s)))
+                accept_members(&members[0].2, size, &listener, &|_| self.failure())
+                    .map(|s| Some((control, s)))
             }
             Ok(control) => Ok(control.map(|c| (c, connected))),
         };
@@ -278,7 +281,7 @@ impl Birth {
         let receiver: Weak<dyn Receiver> = Arc::downgrade(&net) as Weak<dyn Receiver>;
         let start = |(tag, stream): (usize, Option<TcpStream>)| {
             stream
-                .map(|s| Link::start(self.control.shared(), s, tag, receiver.clone()))
+                .map(|s| Link::start(self.control.shared(), s, tag, receiver.clone(), MOST_BODY_BYTES))
                 .transpose()
         };
         let links = streams
@@ -395,12 +398,7 @@ impl Birth {
         let mut handed = vec![0u8; self.size];
         if let Some(segment) = &segment {
             for rank in (self.rank + 1..self.size).filter(|r| groups[*r] == groups[self.rank]) {
-                let mut sent = post.try_send(rank, 0, segment.as_fd());
-                while matches!(sent, Ok(false)) {
-                    std::thread::yield_now();
-                    sent = post.try_send(rank, 0, segment.as_fd());
-                }
-                handed[rank] = u8::from(sent.is_ok());
+                handed[rank] = u8::from(post.send(rank, 0, segment.as_fd()).is_ok());
             }
         }
         let handed = boot.all_gather(&handed)?;

@@ -173,9 +173,13 @@ impl Communicator {
 
     /// Collective, once: fills [`Communicator::reach`].
     pub(super) fn acquaint(&self, operation: &'static str) -> Result<()> {
-        let reach = self
-            .platform
-            .acquaint(&self.enter(operation)?, &self.topology.host_of)?;
+        // Not entered: a quicker rank may have left again already, and its ranks have met here.
+        let session = Session {
+            comm: self,
+            operation,
+            held: locked(&self.collective),
+        };
+        let reach = self.platform.acquaint(&session, &self.topology.host_of)?;
         let _ = self.reach.set(reach);
         Ok(())
     }

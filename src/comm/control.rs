@@ -2,13 +2,13 @@
 //! no rank is inside a call. Started with the first user, joined with the last.
 
 use crate::error::{Error, Result};
-use crate::platform::process::{Descriptor, epoch, spare, spawn_quiet};
+use crate::platform::process::{Descriptor, PerProcess, epoch, spare, spawn_quiet};
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
@@ -152,31 +152,16 @@ struct State {
     running: Option<Running>,
 }
 
-/// One process of a chain of forks: a child never touches the locks it inherited.
-struct Process {
-    state: Mutex<State>,
-    child: OnceLock<Box<Process>>,
-}
-
-static ROOT: Process = Process {
-    state: Mutex::new(State {
+static STATE: PerProcess<Mutex<State>> = PerProcess::new(
+    Mutex::new(State {
         users: 0,
         running: None,
     }),
-    child: OnceLock::new(),
-};
+    Mutex::default,
+);
 
 fn state() -> MutexGuard<'static, State> {
-    let mut process = &ROOT;
-    for _ in 0..epoch() {
-        process = process.child.get_or_init(|| {
-            Box::new(Process {
-                state: Mutex::default(),
-                child: OnceLock::new(),
-            })
-        });
-    }
-    process.state.lock().unwrap_or_else(PoisonError::into_inner)
+    STATE.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A use of the control thread; the thread ends with the last one.

@@ -90,8 +90,13 @@ impl Communicator {
 
     /// Releases the local side and marks the communicator dead.
     fn close(&self) {
+        if !self.is_ours() {
+            // A forked child: its parent's threads may have held any of the locks below when it was made.
+            self.alive.store(false, Ordering::Release);
+            return;
+        }
         let _ = self.release_all(None);
-        if let (Some(net), true) = (&self.net, self.is_ours()) {
+        if let Some(net) = &self.net {
             net.close();
         }
         self.alive.store(false, Ordering::Release);

@@ -1,7 +1,7 @@
 //! How a rank comes to its communicator: it announces itself under the unique id, connects to rank 0, and learns whether
 //! everybody could.
 
-use super::link::{Frame, HEADER_BYTES};
+use super::link::{Frame, HEADER_BYTES, MOST_BODY_BYTES};
 use super::place::{Place, Token};
 use super::rendezvous::{
     HELLO, RESULT, TABLE, VERDICT, is_used, read_answer, read_verdict, used, verdict_of,
@@ -10,13 +10,15 @@ use super::wire::Writer;
 use crate::error::{Error, Kind, Result, fail};
 use crate::platform::process::spare;
 use crate::settings;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long one address may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
+/// How long ranks that hold the table may take to connect to rank 0 once the process that made the id has ended.
+const ALONE: Duration = Duration::from_secs(4);
 
 /// A rank that has announced itself and knows the others' places.
 pub struct Guest {
@@ -25,6 +27,8 @@ pub struct Guest {
     pub places: Vec<Place>,
     /// The result, if it came before this rank's own verdict.
     early: RefCell<Option<Frame>>,
+    /// When the process that made the id was found to have ended.
+    ended: Cell<Option<Instant>>,
 }
 
 /// Connects to the first of the addresses that answers.
@@ -64,7 +68,9 @@ fn read_frame(stream: &mut TcpStream) -> std::io::Result<Frame> {
     let garbage = |why: String| std::io::Error::new(ErrorKind::InvalidData, why);
     let mut header = [0u8; HEADER_BYTES];
     stream.read_exact(&mut header)?;
-    let (kind, sequence, len) = Frame::header(&header).map_err(garbage)?.expect("a whole header");
+    let (kind, sequence, len) = Frame::header(&header, MOST_BODY_BYTES)
+        .map_err(garbage)?
+        .expect("a whole header");
     let mut body = vec![0u8; len];
     stream.read_exact(&mut body)?;
     Ok(Frame { kind, sequence, body })
@@ -139,18 +145,36 @@ pub fn join(
         stream,
         places: places?,
         early: RefCell::new(None),
+        ended: Cell::new(None),
     })
 }
 
 impl Guest {
-    /// A failure of the others that is known already: then nobody will come any more. Does not wait.
-    pub fn early_failure(&self) -> Option<Error> {
+    /// A failure of the others that is known already: then rank `missing` will not come any more. Does not wait.
+    pub fn early_failure(&self, missing: usize) -> Option<Error> {
         let mut stream = self.stream.try_clone().ok()?;
         self.stream.set_nonblocking(true).ok()?;
         let waiting = self.stream.peek(&mut [0u8; HEADER_BYTES]);
         self.stream.set_nonblocking(false).ok()?;
-        if waiting.ok()? < HEADER_BYTES {
-            return None;
+        match waiting {
+            Ok(HEADER_BYTES..) => {}
+            Ok(1..) => return None,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return None,
+            // The process that made the id has ended. It may, ranks that live connect without it; if it was a rank
+            // itself, nobody else would tell of its death.
+            Ok(0) | Err(_) => {
+                let ended = self.ended.get().unwrap_or_else(Instant::now);
+                self.ended.set(Some(ended));
+                return (ended.elapsed() > ALONE).then(|| {
+                    Error::new(
+                        Kind::Communication,
+                        format!(
+                            "rank {missing} did not connect to rank 0, and the process that made the unique id \
+                             ended meanwhile: one of them died"
+                        ),
+                    )
+                });
+            }
         }
         let result = read_frame(&mut stream).ok()?;
         let failure = read_verdict(&result.body)?.err();
@@ -193,5 +217,37 @@ impl Guest {
             // The process that made the id may end once the ranks have met: they are connected without it.
             _ => mine,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::place::listen;
+    use super::*;
+
+    #[test]
+    fn an_ended_rendezvous_leaves_four_seconds() {
+        let listener = listen().unwrap();
+        let stream = connect(&Place::of(&listener).unwrap().candidates()).unwrap();
+        let (maker, _) = listener.accept().unwrap();
+        let guest = Guest {
+            stream,
+            places: Vec::new(),
+            early: RefCell::new(None),
+            ended: Cell::new(None),
+        };
+        assert!(guest.early_failure(2).is_none());
+        drop(maker);
+        let start = Instant::now();
+        let error = loop {
+            match guest.early_failure(2) {
+                Some(error) => break error,
+                None => std::thread::sleep(Duration::from_millis(50)),
+            }
+            assert!(start.elapsed() < Duration::from_secs(5));
+        };
+        assert!(start.elapsed() > Duration::from_secs(3));
+        assert_eq!(error.kind, Kind::Communication);
+        assert!(error.what.contains("rank 2 did not connect"), "{error}");
     }
 }

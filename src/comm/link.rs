@@ -22,8 +22,11 @@ pub struct Frame {
 
 const MAGIC: u32 = 0x574d_4c31;
 pub const HEADER_BYTES: usize = 17;
-/// Above this a length is taken for garbage.
-const MOST_BODY_BYTES: usize = 256 << 20;
+/// Above this a length is taken for garbage, from anybody and from one who has not shown yet that he belongs here.
+pub const MOST_BODY_BYTES: usize = 256 << 20;
+pub const MOST_STRANGER_BYTES: usize = 1 << 20;
+/// One link is read this often before the others have their turn.
+const READS_AT_A_TIME: usize = 64;
 
 impl Frame {
     pub fn encode(&self) -> Vec<u8> {
@@ -37,8 +40,8 @@ impl Frame {
     }
 
     /// Takes one frame off the front of `bytes`; `None` if it is not whole yet.
-    pub fn take(bytes: &mut Vec<u8>) -> std::result::Result<Option<Frame>, String> {
-        let Some((kind, sequence, len)) = Frame::header(bytes)? else {
+    pub fn take(bytes: &mut Vec<u8>, most_body_bytes: usize) -> std::result::Result<Option<Frame>, String> {
+        let Some((kind, sequence, len)) = Frame::header(bytes, most_body_bytes)? else {
             return Ok(None);
         };
         if bytes.len() < HEADER_BYTES + len {
@@ -50,13 +53,16 @@ impl Frame {
     }
 
     /// Kind, sequence and body length of the header at the front of `bytes`.
-    pub fn header(bytes: &[u8]) -> std::result::Result<Option<(u8, u64, usize)>, String> {
+    pub fn header(
+        bytes: &[u8],
+        most_body_bytes: usize,
+    ) -> std::result::Result<Option<(u8, u64, usize)>, String> {
         let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
             return Ok(None);
         };
         let word = |i: usize| u32::from_le_bytes(header[i..i + 4].try_into().expect("4 bytes"));
         let len = word(13) as usize;
-        if word(0) != MAGIC || len > MOST_BODY_BYTES {
+        if word(0) != MAGIC || len > most_body_bytes {
             return Err("it sent bytes that are no message of this library".into());
         }
         Ok(Some((
@@ -81,6 +87,7 @@ pub struct Link {
     token: u64,
     shared: Arc<Loop>,
     receiver: Weak<dyn Receiver>,
+    most_body_bytes: usize,
     outgoing: Mutex<VecDeque<u8>>,
     incoming: Mutex<Vec<u8>>,
     closed: AtomicBool,
@@ -91,12 +98,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    /// Gives the connection to the control thread. `tag` is handed back with everything the link reports.
+    /// Gives the connection to the control thread. `tag` is handed back with everything the link reports. A message with a
+    /// longer body than `most_body_bytes` ends the connection.
     pub fn start(
         shared: &Arc<Loop>,
         stream: TcpStream,
         tag: usize,
         receiver: Weak<dyn Receiver>,
+        most_body_bytes: usize,
     ) -> Result<Arc<Link>> {
         tune(&stream)?;
         stream
@@ -109,6 +118,7 @@ impl Link {
             token,
             shared: shared.clone(),
             receiver,
+            most_body_bytes,
             outgoing: Mutex::default(),
             incoming: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -162,13 +172,16 @@ impl Link {
 
     fn receive(&self) -> std::result::Result<(), String> {
         let mut buffer = [0u8; 16 << 10];
-        loop {
+        for _ in 0..READS_AT_A_TIME {
+            if self.closed.load(Ordering::Acquire) {
+                return Ok(());
+            }
             match recv(&self.fd, &mut buffer[..], RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => return Err("closed".into()),
                 Ok((_, got)) => {
                     let mut incoming = locked(&self.incoming);
                     incoming.extend(&buffer[..got]);
-                    while let Some(frame) = Frame::take(&mut incoming)? {
+                    while let Some(frame) = Frame::take(&mut incoming, self.most_body_bytes)? {
                         if let Some(receiver) = self.receiver.upgrade() {
                             receiver.frame(self.tag, frame);
                         }
@@ -179,6 +192,8 @@ impl Link {
                 Err(e) => return Err(format!("failed: {e}")),
             }
         }
+        // The rest is reported again.
+        Ok(())
     }
 }
 
@@ -240,13 +255,16 @@ mod tests {
             let (mut buffer, mut got) = (Vec::new(), Vec::new());
             for chunk in bytes.chunks(piece) {
                 buffer.extend(chunk);
-                while let Some(frame) = Frame::take(&mut buffer).unwrap() {
+                while let Some(frame) = Frame::take(&mut buffer, MOST_BODY_BYTES).unwrap() {
                     got.push(frame);
                 }
             }
             assert_eq!(got, frames);
             assert!(buffer.is_empty());
         }
-        assert!(Frame::take(&mut vec![0x55; 100]).is_err());
+        assert!(Frame::take(&mut vec![0x55; 100], MOST_BODY_BYTES).is_err());
+        let mut long = frames[2].encode();
+        assert!(Frame::take(&mut long.clone(), 1999).is_err());
+        assert!(Frame::take(&mut long, 2000).unwrap().is_some());
     }
 }

@@ -1,9 +1,9 @@
 //! How descriptors travel between the ranks of a host: datagrams on abstract Unix sockets, with cookie and user checked.
 //! Nothing has a name in the file system; what is in flight when a process dies, the kernel drops.
 
-use super::place::{COOKIE_BYTES, Cookie};
+use super::place::{COOKIE_BYTES, Cookie, hash};
 use crate::error::{Error, Result, fail};
-use crate::platform::process::Descriptor;
+use crate::platform::process::{Descriptor, take_only_letters_that_begin_with};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -29,9 +29,10 @@ pub struct Post {
     early: Mutex<BTreeMap<(u64, usize), OwnedFd>>,
 }
 
+/// Everybody on the host can see the names of sockets: this one does not give the cookie away.
 fn address(cookie: &Cookie, rank: usize) -> Result<SocketAddrUnix> {
-    let hex: String = cookie.iter().map(|b| format!("{b:02x}")).collect();
-    SocketAddrUnix::new_abstract_name(format!("wholememory-{hex}-{rank}").as_bytes())
+    let name = format!("wholememory-{:016x}-{rank}", hash(cookie));
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
         .map_err(|e| Error::system("naming an abstract Unix socket", e))
 }
 
@@ -44,6 +45,8 @@ impl Post {
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
             .map_err(|e| Error::system("opening a Unix socket", e))?;
         sockopt::set_socket_passcred(&socket, true).map_err(|e| Error::system("SO_PASSCRED", e))?;
+        // Before it has a name: strangers' letters would fill the box.
+        take_only_letters_that_begin_with(socket.as_fd(), &cookie);
         bind(&socket, &address(&cookie, rank)?)
             .map_err(|e| Error::system("binding an abstract Unix socket", e))?;
         Ok(Post {
@@ -57,7 +60,7 @@ impl Post {
     /// Tries to put `fd` into the box of `to`; false if that box is full at the moment.
     /// # Errors
     /// SYSTEM_ERROR if the box cannot be reached (another network namespace, a closed one).
-    pub fn try_send(&self, to: usize, exchange: u64, fd: BorrowedFd<'_>) -> Result<bool> {
+    fn try_send(&self, to: usize, exchange: u64, fd: BorrowedFd<'_>) -> Result<bool> {
         let mut letter = [0u8; LETTER_BYTES];
         letter[..COOKIE_BYTES].copy_from_slice(&self.cookie);
         letter[COOKIE_BYTES..COOKIE_BYTES + 4].copy_from_slice(&(self.rank as u32).to_le_bytes());
@@ -148,7 +151,9 @@ impl Post {
     }
 
     /// Hands `fd` to `to`, waiting a little for room in its box.
-    fn send(&self, to: usize, exchange: u64, fd: BorrowedFd<'_>) -> Result<()> {
+    /// # Errors
+    /// SYSTEM_ERROR if the box cannot be reached or stays full.
+    pub fn send(&self, to: usize, exchange: u64, fd: BorrowedFd<'_>) -> Result<()> {
         for _ in 0..2_000 {
             if self.try_send(to, exchange, fd)? {
                 return Ok(());
@@ -218,6 +223,7 @@ mod tests {
     use super::super::place::new_cookie;
     use super::*;
     use crate::error::Kind;
+    use rustix::fs::MemfdFlags;
 
     #[test]
     fn every_rank_gets_every_givers_descriptor() {
@@ -257,5 +263,26 @@ mod tests {
     fn a_box_that_is_not_there_is_an_error() {
         let post = Post::open(new_cookie().unwrap(), 0).unwrap();
         assert_eq!(post.try_send(1, 1, post.as_fd()).unwrap_err().kind, Kind::System);
+    }
+
+    #[test]
+    fn strangers_letters_take_no_room() {
+        let cookie = new_cookie().unwrap();
+        let (box_of_0, box_of_1) = (Post::open(cookie, 0).unwrap(), Post::open(cookie, 1).unwrap());
+        let stranger = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        use std::os::linux::net::SocketAddrExt;
+        let name = address(&cookie, 1).unwrap();
+        let name = std::os::unix::net::SocketAddr::from_abstract_name(name.abstract_name().unwrap()).unwrap();
+        stranger.set_nonblocking(true).unwrap();
+        for bytes in [0, 1, LETTER_BYTES, 9000] {
+            for _ in 0..50 {
+                stranger.send_to_addr(&vec![7; bytes], &name).unwrap();
+            }
+        }
+        let file = rustix::fs::memfd_create("t", MemfdFlags::CLOEXEC).unwrap();
+        assert!(box_of_0.try_send(1, 3, file.as_fd()).unwrap());
+        assert!(box_of_1.take(3, 0).unwrap().is_some());
+        let shown = name.as_abstract_name().unwrap();
+        assert!(!shown.windows(8).any(|w| cookie.windows(8).any(|c| c == w)));
     }
 }

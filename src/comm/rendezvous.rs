@@ -3,11 +3,11 @@
 //! whether it could connect to rank 0, and tells all what came of it. `join` is the ranks' side.
 
 use super::control::{Control, Loop, Ready};
-use super::link::{Frame, Link, Receiver};
+use super::link::{Frame, Link, MOST_STRANGER_BYTES, Receiver};
 use super::place::{Cookie, Place, Token, UniqueId, listen, new_cookie};
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result};
-use crate::platform::process::{Descriptor, epoch, spare};
+use crate::platform::process::{Descriptor, PerProcess, spare};
 use crate::settings;
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -58,7 +58,6 @@ struct Desk {
 
 /// The listener of the process and everybody who came to it.
 struct Reception {
-    epoch: u32,
     shared: Arc<Loop>,
     token: u64,
     place: Place,
@@ -66,15 +65,17 @@ struct Reception {
     desk: Mutex<Desk>,
 }
 
-static RECEPTION: Mutex<Option<Arc<Reception>>> = Mutex::new(None);
-static USED: Mutex<VecDeque<Cookie>> = Mutex::new(VecDeque::new());
+static RECEPTION: PerProcess<Mutex<Option<Arc<Reception>>>> =
+    PerProcess::new(Mutex::new(None), Mutex::default);
+static USED: PerProcess<Mutex<VecDeque<Cookie>>> =
+    PerProcess::new(Mutex::new(VecDeque::new()), Mutex::default);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn current() -> Option<Arc<Reception>> {
-    locked(&RECEPTION).clone().filter(|r| r.epoch == epoch())
+    locked(RECEPTION.get()).clone()
 }
 
 fn answer_of(result: &Result<Vec<Place>>) -> Vec<u8> {
@@ -146,16 +147,38 @@ impl UniqueId {
 
 /// Drops the rendezvous of an id of this process that needs none (a communicator of one rank), if it is here.
 /// # Errors
-/// INVALID_VALUE if this process knows that the id was used.
+/// INVALID_VALUE if this process knows that the id was used, or that ranks of a larger communicator came with it (they are
+/// told).
 pub fn take_alone(cookie: &Cookie) -> Result<()> {
     if let Some(reception) = current() {
-        let room = reception.desk().rooms.remove(cookie);
-        drop(room);
+        let mut desk = reception.desk();
+        let came = desk
+            .rooms
+            .get(cookie)
+            .map(|room| (room.size, room.answer.is_some()));
+        match came {
+            Some((_, true)) => return Err(used()),
+            Some((Some(size), false)) => {
+                let error = Error::new(
+                    Kind::InvalidValue,
+                    format!("the size differs between ranks: {size} and 1"),
+                );
+                reception.settle(&mut desk, cookie, answer_of(&Err(error.clone())));
+                return Err(error);
+            }
+            Some((None, false)) => {
+                let room = desk.rooms.remove(cookie);
+                drop(desk);
+                drop(room);
+            }
+            None => {}
+        }
     }
-    if locked(&USED).contains(cookie) {
+    let mut known = locked(USED.get());
+    if known.contains(cookie) {
         return Err(used());
     }
-    remember(cookie);
+    remember(&mut known, cookie);
     Ok(())
 }
 
@@ -166,8 +189,7 @@ pub(super) fn used() -> Error {
     )
 }
 
-fn remember(cookie: &Cookie) {
-    let mut used = locked(&USED);
+fn remember(used: &mut VecDeque<Cookie>, cookie: &Cookie) {
     if used.len() == MOST_USED {
         used.pop_front();
     }
@@ -176,7 +198,7 @@ fn remember(cookie: &Cookie) {
 
 /// True if this process knows that the id was used.
 pub fn is_used(cookie: &Cookie) -> bool {
-    locked(&USED).contains(cookie)
+    locked(USED.get()).contains(cookie)
 }
 
 /// Waits a moment until the rendezvous of a failed creation, if it is of this process, has closed its connections.
@@ -215,7 +237,7 @@ pub fn drop_all() {
 
 /// Closes the listener; called when the control thread ends.
 pub(super) fn close() {
-    let Some(reception) = locked(&RECEPTION).take_if(|r| r.epoch == epoch()) else {
+    let Some(reception) = locked(RECEPTION.get()).take() else {
         return;
     };
     let mut desk = reception.desk();
@@ -230,10 +252,10 @@ pub(super) fn close() {
 impl Reception {
     /// The reception of the process; `control` keeps its thread alive meanwhile.
     fn open(control: &Control) -> Result<Arc<Reception>> {
-        let mut current = locked(&RECEPTION);
+        let mut current = locked(RECEPTION.get());
         if let Some(open) = current
             .as_ref()
-            .filter(|r| r.epoch == epoch() && Arc::ptr_eq(&r.shared, control.shared()))
+            .filter(|r| Arc::ptr_eq(&r.shared, control.shared()))
         {
             return Ok(open.clone());
         }
@@ -251,7 +273,6 @@ impl Reception {
             short_of_files: false,
         };
         let opened = Arc::new_cyclic(|me| Reception {
-            epoch: epoch(),
             shared,
             token,
             place,
@@ -291,7 +312,13 @@ impl Reception {
             let tag = desk.next_tag;
             desk.next_tag += 1;
             let receiver: Weak<dyn Receiver> = self.me.clone();
-            if let Ok(link) = Link::start(&self.shared, TcpStream::from(fd), tag, receiver) {
+            if let Ok(link) = Link::start(
+                &self.shared,
+                TcpStream::from(fd),
+                tag,
+                receiver,
+                MOST_STRANGER_BYTES,
+            ) {
                 desk.guests.insert(
                     tag,
                     Guest {
@@ -336,7 +363,7 @@ impl Reception {
         let guest = desk.guests.get_mut(&tag)?;
         let Some(room) = desk.rooms.get_mut(&cookie) else {
             // Strangers learn nothing; who knows an old secret learns that it is old.
-            locked(&USED).contains(&cookie).then_some(())?;
+            locked(USED.get()).contains(&cookie).then_some(())?;
             guest.whose = Some((cookie, rank));
             guest.link.send(&Frame {
                 kind: TABLE,
@@ -447,7 +474,7 @@ impl Reception {
             })
             .map(|(cookie, _)| *cookie)
             .collect();
-        over.iter().for_each(remember);
+        over.iter().for_each(|c| remember(&mut locked(USED.get()), c));
         let rooms: Vec<Room> = over.iter().filter_map(|c| desk.rooms.remove(c)).collect();
         drop(desk);
         // The last use of the control thread may go here: outside all locks.

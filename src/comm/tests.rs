@@ -240,3 +240,58 @@ fn create_and_barrier_are_quick() {
     ranks(4, |comm| comm.destroy().unwrap());
     println!("create and destroy of 4 threads: {:?}", start.elapsed());
 }
+
+#[test]
+fn one_rank_and_several_with_one_id_are_told() {
+    let id = UniqueId::create().unwrap();
+    std::thread::scope(|s| {
+        let waiting = s.spawn(|| Communicator::create(&id, 1, 2, Ok(())).err().unwrap());
+        std::thread::sleep(Duration::from_millis(200));
+        for _ in 0..2 {
+            let error = Communicator::create(&id, 0, 1, Ok(())).err().unwrap();
+            assert_eq!(error.kind, Kind::InvalidValue);
+        }
+        let start = Instant::now();
+        let error = waiting.join().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5));
+        assert_eq!(error.kind, Kind::InvalidValue);
+        assert!(error.what.contains("2 and 1"), "{error}");
+    });
+    // Refused for its rank: used all the same.
+    let id = UniqueId::create().unwrap();
+    let error = Communicator::create(&id, 5, 3, Ok(())).err().unwrap();
+    assert_eq!(error.kind, Kind::InvalidValue);
+    assert!(Communicator::create(&id, 0, 1, Ok(())).is_err());
+}
+
+#[test]
+fn strangers_at_the_rendezvous_take_no_memory_and_no_time() {
+    use std::io::{Read, Write};
+    let id = UniqueId::create().unwrap();
+    let places = super::place::Token::decode(&id).unwrap().place.candidates();
+    let mut greedy = super::join::connect(&places).unwrap();
+    let long = super::link::Frame {
+        kind: super::rendezvous::HELLO,
+        sequence: 0,
+        body: vec![0; super::link::MOST_STRANGER_BYTES + 1],
+    };
+    let _ = greedy.write_all(&long.encode());
+    greedy.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    let ended = match greedy.read(&mut [0; 1]) {
+        Ok(came) => came == 0,
+        Err(e) => e.kind() == std::io::ErrorKind::ConnectionReset,
+    };
+    assert!(ended, "the connection is still open");
+    let comms: Vec<_> = std::thread::scope(|s| {
+        let threads = [0, 1].map(|rank| s.spawn(move || Communicator::create(&id, rank, 2, Ok(())).unwrap()));
+        threads.map(|t| t.join().unwrap()).into()
+    });
+    std::thread::scope(|s| comms.iter().for_each(|c| drop(s.spawn(|| c.destroy().unwrap()))));
+}
+
+#[test]
+fn who_leaves_at_once_lets_the_others_be_made() {
+    for _ in 0..50 {
+        ranks(4, |comm| depart_all(&[comm]));
+    }
+}

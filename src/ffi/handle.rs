@@ -3,8 +3,11 @@
 //! without touching freed memory. A lookup takes one uncontended read lock of the slot.
 
 use crate::error::{Error, Kind, Result};
+use crate::platform::process::{PerProcess, epoch, watch_forks};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{
+    Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
+};
 
 const SLOT_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 32;
@@ -49,7 +52,7 @@ type Block<E> = Box<[RwLock<State<E>>]>;
 
 pub(crate) struct Table<E> {
     blocks: [OnceLock<Block<E>>; BLOCKS],
-    free: Mutex<Vec<u32>>,
+    free: PerProcess<Mutex<Vec<u32>>>,
     next: AtomicU32,
 }
 
@@ -71,11 +74,40 @@ fn undress(value: usize) -> Option<(usize, u32, u32)> {
         .then_some((number, (value >> SLOT_BITS) as u32, slot))
 }
 
+/// A forked child tries the lock of a slot so often: a thread that only its parent has may hold it for ever, others are
+/// through in no time.
+const CHILD_TRIES: usize = 100;
+
+fn reading<E>(cell: &RwLock<State<E>>) -> Option<RwLockReadGuard<'_, State<E>>> {
+    match epoch() {
+        0 => Some(cell.read().unwrap_or_else(PoisonError::into_inner)),
+        _ => tried(|| cell.try_read()),
+    }
+}
+
+fn writing<E>(cell: &RwLock<State<E>>) -> Option<RwLockWriteGuard<'_, State<E>>> {
+    match epoch() {
+        0 => Some(cell.write().unwrap_or_else(PoisonError::into_inner)),
+        _ => tried(|| cell.try_write()),
+    }
+}
+
+fn tried<G>(attempt: impl Fn() -> TryLockResult<G>) -> Option<G> {
+    (0..CHILD_TRIES).find_map(|_| match attempt() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => {
+            std::thread::yield_now();
+            None
+        }
+    })
+}
+
 impl<E: Entry> Table<E> {
     pub(crate) const fn new() -> Table<E> {
         Table {
             blocks: [const { OnceLock::new() }; BLOCKS],
-            free: Mutex::new(Vec::new()),
+            free: PerProcess::new(Mutex::new(Vec::new()), Mutex::default),
             next: AtomicU32::new(0),
         }
     }
@@ -86,7 +118,13 @@ impl<E: Entry> Table<E> {
     }
 
     fn free_slot(&self) -> Result<u32> {
-        if let Some(slot) = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+        if let Some(slot) = self
+            .free
+            .get()
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()
+        {
             return Ok(slot);
         }
         let slot = self.next.fetch_add(1, Ordering::Relaxed);
@@ -99,6 +137,7 @@ impl<E: Entry> Table<E> {
             ));
         };
         block_cell.get_or_init(|| {
+            watch_forks();
             (0..64usize << block)
                 .map(|_| {
                     RwLock::new(State {
@@ -137,7 +176,7 @@ impl<E: Entry> Table<E> {
         if number != T::NUMBER {
             return None;
         }
-        let state = self.slot(slot)?.read().unwrap_or_else(PoisonError::into_inner);
+        let state = reading(self.slot(slot)?)?;
         if state.generation != generation {
             return None;
         }
@@ -189,6 +228,7 @@ impl<E: Entry> Table<E> {
         })?;
         if let (true, Some((.., slot))) = (reusable, slot) {
             self.free
+                .get()
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(slot);
@@ -201,7 +241,7 @@ impl<E: Entry> Table<E> {
         E: Holds<T>,
     {
         let (number, generation, slot) = undress(value)?;
-        let mut state = self.slot(slot)?.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = writing(self.slot(slot)?)?;
         let there = number == T::NUMBER && state.generation == generation;
         (there && state.entry.as_ref().is_some_and(|entry| entry.find().is_some())).then(|| with(&mut state))
     }
@@ -213,8 +253,9 @@ impl<E: Entry> Table<E> {
     {
         let mut found = Vec::new();
         for slot in 0..self.next.load(Ordering::Relaxed) {
-            let Some(cell) = self.slot(slot) else { continue };
-            let state = cell.read().unwrap_or_else(PoisonError::into_inner);
+            let Some(state) = self.slot(slot).and_then(reading) else {
+                continue;
+            };
             if let (Some(object), false) = (state.entry.as_ref().and_then(|e| e.find()), state.tombstone) {
                 found.push((dress(T::NUMBER, state.generation, slot), object.clone()));
             }

@@ -44,6 +44,15 @@ fn length_bytes(size: usize) -> usize {
 /// # Errors
 /// SYSTEM_ERROR, OUT_OF_MEMORY.
 pub fn create(size: usize) -> Result<OwnedFd> {
+    // Growing past the limit would raise SIGXFSZ in the caller's process.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    crate::error::ensure!(
+        limit.is_none_or(|limit| length_bytes(size) as u64 <= limit),
+        OutOfMemory,
+        "the ranks meet in a segment of {} bytes, the file-size limit (ulimit -f) is {} bytes",
+        length_bytes(size),
+        limit.unwrap_or(u64::MAX)
+    );
     let fd = memfd_create("wholememory-meeting", MemfdFlags::CLOEXEC)
         .map_err(|e| Error::system("memfd_create", e))?;
     ftruncate(&fd, length_bytes(size) as u64)

@@ -6,7 +6,7 @@ use std::cell::UnsafeCell;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 static EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -61,6 +61,35 @@ pub fn watch_forks() {
             )
         };
     });
+}
+
+/// A value that every process of a chain of forks has for itself. A child must not touch the locks it inherited: one may be
+/// held by a thread that only its parent has.
+pub struct PerProcess<T: 'static> {
+    own: T,
+    fresh: fn() -> T,
+    child: OnceLock<Box<PerProcess<T>>>,
+}
+
+impl<T> PerProcess<T> {
+    /// `own` is the value of the process that loaded the library, `fresh` makes the one a child begins with.
+    pub const fn new(own: T, fresh: fn() -> T) -> PerProcess<T> {
+        PerProcess {
+            own,
+            fresh,
+            child: OnceLock::new(),
+        }
+    }
+
+    /// The value of this process.
+    pub fn get(&self) -> &T {
+        let mut process = self;
+        for _ in 0..epoch() {
+            let next = || Box::new(PerProcess::new((process.fresh)(), process.fresh));
+            process = process.child.get_or_init(next);
+        }
+        &process.own
+    }
 }
 
 /// An open descriptor of the library that outlives a call. A forked child closes it at once.
@@ -151,15 +180,16 @@ impl Drop for BlockedSignals {
 /// A descriptor kept in reserve while the control thread runs: a process that has no other left can still tell the other
 /// ranks so.
 pub mod spare {
-    use super::Descriptor;
+    use super::{Descriptor, PerProcess};
     use rustix::event::{EventfdFlags, eventfd};
     use std::sync::{Mutex, PoisonError};
 
-    static SPARE: Mutex<Option<Descriptor>> = Mutex::new(None);
+    static SPARE: PerProcess<Mutex<Option<Descriptor>>> = PerProcess::new(Mutex::new(None), Mutex::default);
 
     /// Gives the reserve up; false if there was none.
     pub fn release() -> bool {
         SPARE
+            .get()
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
@@ -168,11 +198,52 @@ pub mod spare {
 
     /// Makes the reserve again, if the system lets it.
     pub fn restore() {
-        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = SPARE.get().lock().unwrap_or_else(PoisonError::into_inner);
         if spare.is_none() {
             *spare = eventfd(0, EventfdFlags::CLOEXEC).ok().map(Descriptor::new);
         }
     }
+}
+
+/// From now on the datagram socket drops what does not begin with `secret`, before it takes up room in the queue. A system that
+/// knows no socket filters takes everything, as before.
+pub fn take_only_letters_that_begin_with(socket: BorrowedFd<'_>, secret: &[u8; 16]) {
+    const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const SKIP_UNLESS_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    const WORDS: usize = 4;
+    let step = |code: u16, unequal: u8, k: u32| libc::sock_filter {
+        code,
+        jt: 0,
+        jf: unequal,
+        k,
+    };
+    let mut program = Vec::with_capacity(2 * WORDS + 2);
+    for (i, word) in secret.as_chunks::<4>().0.iter().enumerate() {
+        program.push(step(LOAD_WORD, 0, 4 * i as u32));
+        // Past the other words to the step that drops.
+        program.push(step(
+            SKIP_UNLESS_EQUAL,
+            (2 * (WORDS - 1 - i) + 1) as u8,
+            u32::from_be_bytes(*word),
+        ));
+    }
+    program.push(step(RETURN, 0, u32::MAX));
+    program.push(step(RETURN, 0, 0));
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the kernel copies the program, which outlives the call.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
 }
 
 /// Starts a thread that no signal of the program is delivered to.

@@ -16,8 +16,10 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Reserving goes in steps of this size, so that a signal costs the work of one step at most.
+/// Reserving goes in steps of this size, so that a signal costs the work of one step at most; and, after signals, in shorter
+/// ones down to the smallest.
 const RESERVE_STEP_BYTES: u64 = 256 << 20;
+const SMALLEST_STEP_BYTES: u64 = 64 << 10;
 
 /// Segments below this size gain nothing from huge pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -206,17 +208,32 @@ fn map_and_reserve(plan: &PagePlan, file: &OwnedFd, rank: usize, numa_node: Opti
     if let Some(node) = numa_node {
         numa::prefer(mapping.base().offset_bytes(offset), rest, node);
     }
-    let (mut offset, mut rest) = (offset as u64, rest as u64);
-    while rest > 0 {
-        let step = rest.min(RESERVE_STEP_BYTES);
-        rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, step))
-            .map_err(|e| {
-                refused("fallocate", step, e).within(format!("reserving shared memory at byte {offset}"))
-            })?;
-        offset += step;
-        rest -= step;
-    }
+    reserve(offset as u64, rest as u64, |offset, step| {
+        rustix::fs::fallocate(file, FallocateFlags::empty(), offset, step)
+    })?;
     Ok(mapping)
+}
+
+/// Takes `rest` bytes from `offset` on in steps. A signal undoes the step it comes into on many kernels: the next one is
+/// shorter, so that a caller with a fast timer gets on too.
+fn reserve(mut offset: u64, mut rest: u64, take: impl Fn(u64, u64) -> rustix::io::Result<()>) -> Result<()> {
+    let mut longest_bytes = RESERVE_STEP_BYTES;
+    while rest > 0 {
+        let step = rest.min(longest_bytes);
+        match take(offset, step) {
+            Ok(()) => {
+                offset += step;
+                rest -= step;
+            }
+            Err(Errno::INTR) => longest_bytes = (step / 2).max(SMALLEST_STEP_BYTES),
+            Err(e) => {
+                return Err(
+                    refused("fallocate", step, e).within(format!("reserving shared memory at byte {offset}"))
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A shared, writable mapping of a whole file; unmapped on drop.

@@ -2,6 +2,7 @@ use super::threaded::{Threaded, alone, ranks};
 use super::*;
 use crate::kinds::Location;
 use proptest::prelude::*;
+use std::cell::RefCell;
 
 const PAGE: usize = 4096;
 
@@ -246,4 +247,28 @@ proptest! {
         }
         prop_assert!(pages.iter().all(|n| *n == 1), "{:?}", pages);
     }
+}
+
+#[test]
+fn reserving_gets_on_among_signals() {
+    const KIB: u64 = 1 << 10;
+    // A kernel that never gets a step of more than 1 MiB done between two signals.
+    let taken = RefCell::new(Vec::new());
+    let end = (1 << 40) + 300 * KIB * KIB + 5;
+    reserve(1 << 40, end - (1 << 40), |offset, step| {
+        if step > KIB * KIB {
+            return Err(Errno::INTR);
+        }
+        taken.borrow_mut().push((offset, step));
+        Ok(())
+    })
+    .unwrap();
+    let mut at = 1 << 40;
+    for (offset, step) in taken.into_inner() {
+        assert_eq!(offset, at);
+        at += step;
+    }
+    assert_eq!(at, end);
+    let error = reserve(0, 10, |_, _| Err(Errno::NOSPC)).unwrap_err();
+    assert_eq!(error.kind, Kind::OutOfMemory);
 }
