@@ -17,14 +17,19 @@ pub(super) fn exchange(transport: &dyn Transport, boot: &dyn Bootstrap, bytes: u
         .flat_map(|from| vec![(from * 16 + me) as u8; size(from, me)])
         .collect();
     let mut got = vec![0xEEu8; want.len()];
-    transport.all_to_all_v(
+    let moved = transport.all_to_all_v(
         boot,
         Address(send.as_ptr() as usize),
         &send_bytes,
         Address(got.as_mut_ptr() as usize),
         &receive_bytes,
         Stream(0x100),
-    )?;
+    );
+    if moved.is_err() {
+        // What a failed exchange had begun may still go on, until the transport is aborted: the buffers stay.
+        std::mem::forget((send, got));
+        return moved;
+    }
     assert_eq!(got, want);
     Ok(())
 }
