@@ -7,10 +7,10 @@ use super::guard;
 use super::pool;
 use super::tensor_description::wholememory_tensor_description_t;
 use super::wholememory::library::wholememory_error_code_t;
-use crate::error::{Error, Kind, Result, ensure, fail};
+use crate::error::{Error, Kind, Result, fail};
 use crate::kinds::{AllocationType, DType};
 use crate::ops::{Buffers, Scratch};
-use crate::platform::current;
+use crate::platform::{Words, current};
 use crate::span::Address;
 use crate::tensor::{Description, memory_size_bytes};
 use std::cell::{Cell, UnsafeCell};
@@ -213,6 +213,15 @@ impl Drop for Block<'_> {
     }
 }
 
+/// Scratch of the platform.
+struct OnDevice(Box<dyn Words>);
+
+impl Scratch for OnDevice {
+    fn address(&self) -> Address {
+        self.0.address()
+    }
+}
+
 impl Buffers for Environment {
     fn scratch(&self, count: usize, dtype: DType, kind: AllocationType) -> Result<Box<dyn Scratch + '_>> {
         let Some(bytes) = bytes_of(count, dtype) else {
@@ -222,12 +231,11 @@ impl Buffers for Environment {
             );
         };
         let Some(functions) = &self.functions else {
-            let platform = current()?.name();
-            ensure!(
-                platform == "cpu",
-                NotSupported,
-                "p_env_fns is NULL, and scratch of the library's own is not in this version on the {platform} platform"
-            );
+            if kind == AllocationType::Device
+                && let Some(block) = current()?.scratch(bytes)?
+            {
+                return Ok(Box::new(OnDevice(block)));
+            }
             return Ok(Box::new(pool::take(bytes)?));
         };
         let temporary = &functions.temporary_fns;

@@ -65,6 +65,14 @@ pub trait Platform: Send + Sync {
         Ok(Box::new(Box::<[usize]>::from(words)))
     }
 
+    /// Scratch for a caller who gives no memory functions, where plain host memory will not do (`None`: it will). The block may
+    /// be dropped when the operation has been enqueued: the drop waits for the work that uses it.
+    /// # Errors
+    /// OUT_OF_MEMORY, CUDA_ERROR.
+    fn scratch(&self, _bytes: usize) -> Result<Option<Box<dyn Words>>> {
+        Ok(None)
+    }
+
     /// Tells how many processes of this host share its cores (for the number of threads).
     fn set_local_processes(&self, _processes: usize) {}
 

@@ -199,6 +199,10 @@ impl Platform for CudaPlatform {
         Ok(Box::new(words::DeviceWords::new(&self.gpu, words)?))
     }
 
+    fn scratch(&self, bytes: usize) -> Result<Option<Box<dyn Words>>> {
+        Ok(Some(Box::new(words::DeviceWords::room(&self.gpu, bytes)?)))
+    }
+
     fn check_stream(&self, stream: Stream) -> Result<()> {
         self.gpu.check_stream(stream)
     }

@@ -1,4 +1,4 @@
-//! Small constant arrays in device memory.
+//! Device memory of the library's own: constant arrays, and scratch for callers who give none.
 
 use super::functions::drive;
 use super::gpu::Gpu;
@@ -9,19 +9,19 @@ use cudarc::driver::sys::CUdeviceptr;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// Words copied to device memory; freed on drop.
+/// A block of device memory; freed on drop, which waits for the work that uses it.
 pub struct DeviceWords {
     gpu: Arc<Gpu>,
     base: CUdeviceptr,
 }
 
 impl DeviceWords {
+    /// Device memory of any content.
     /// # Errors
     /// OUT_OF_MEMORY, CUDA_ERROR.
-    pub fn new(gpu: &Arc<Gpu>, words: &[usize]) -> Result<DeviceWords> {
+    pub fn room(gpu: &Arc<Gpu>, bytes: usize) -> Result<DeviceWords> {
         let _entered = gpu.enter()?;
         let mut base: CUdeviceptr = 0;
-        let bytes = size_of_val(words);
         // SAFETY: the output outlives the call, and a context is current.
         unsafe {
             drive!(
@@ -29,16 +29,25 @@ impl DeviceWords {
                 cuMemAlloc_v2(&mut base, bytes.max(size_of::<usize>()))
             )
         }?;
-        let made = DeviceWords {
+        Ok(DeviceWords {
             gpu: gpu.clone(),
             base,
-        };
+        })
+    }
+
+    /// A copy of `words`.
+    /// # Errors
+    /// OUT_OF_MEMORY, CUDA_ERROR.
+    pub fn new(gpu: &Arc<Gpu>, words: &[usize]) -> Result<DeviceWords> {
+        let bytes = size_of_val(words);
+        let made = DeviceWords::room(gpu, bytes)?;
+        let _entered = gpu.enter()?;
         if bytes > 0 {
-            // SAFETY: the memory was made for `words`.
+            // SAFETY: the memory was made for `words`, which outlive the call.
             unsafe {
                 drive!(
                     gpu.functions,
-                    cuMemcpyHtoD_v2(base, words.as_ptr().cast::<c_void>(), bytes)
+                    cuMemcpyHtoD_v2(made.base, words.as_ptr().cast::<c_void>(), bytes)
                 )
             }?;
         }
