@@ -1,6 +1,6 @@
 //! How communicators come to be: from a unique id, or by splitting one.
 
-use super::communicator::{Communicator, Dependents, RouteChoice, Ties, TransportChoice, parse_transport};
+use super::communicator::{Communicator, Core, RouteChoice, Ties, TransportChoice, parse_transport};
 use super::control::Control;
 use super::join::join;
 use super::link::{Link, MOST_BODY_BYTES, Receiver};
@@ -13,15 +13,13 @@ use super::star::{accept_members, connect_to_hub};
 use super::topology::{Identity, Topology, host_candidates};
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result, ensure, fail};
-use crate::kinds::Backend;
 use crate::platform::meeting::{self, Meeting};
-use crate::platform::process::{epoch, spare};
+use crate::platform::process::spare;
 use crate::platform::{Bootstrap, Member, Term, agree, agree_or, bind};
 use std::collections::BTreeSet;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 const CREATE: &str = "create_communicator";
 
@@ -108,25 +106,15 @@ impl Communicator {
 
     fn alone(platform: Arc<dyn Member>) -> Result<Arc<Communicator>> {
         let own = Identity::here(platform.name());
-        let (route, transport_choice) = choices(&own)?;
-        let alone = Arc::new(Communicator {
+        let alone = Communicator::over(Core {
             rank: 0,
             size: 1,
-            epoch: epoch(),
             platform,
-            reach: OnceLock::new(),
             topology: Topology::new(vec![0], &[&own.node]),
-            route,
-            transport_choice,
+            choices: choices(&own)?,
             net: None,
-            control: Mutex::new(None),
-            exchanges: AtomicU64::new(0),
-            collective: Mutex::new(Ties::default()),
-            alive: AtomicBool::new(true),
-            backend: AtomicU32::new(Backend::Nccl.raw()),
-            dependents: Mutex::new(Dependents::default()),
-            hierarchy: Mutex::new(None),
-            transport: Mutex::new(None),
+            ties: Ties::default(),
+            control: None,
         });
         alone.acquaint(CREATE)?;
         Ok(alone)
@@ -351,27 +339,18 @@ impl Birth {
             .map(|r| identities[r].pid)
             .collect();
         self.platform.set_local_processes(processes.len());
-        let made = Arc::new(Communicator {
+        let made = Communicator::over(Core {
             rank: self.rank,
             size: self.size,
-            epoch: epoch(),
             platform: self.platform,
-            reach: OnceLock::new(),
             topology,
-            route: self.choices.0,
-            transport_choice: self.choices.1,
+            choices: self.choices,
             net: Some(net.clone()),
-            control: Mutex::new(Some(self.control)),
-            exchanges: AtomicU64::new(0),
-            collective: Mutex::new(Ties {
+            ties: Ties {
                 meeting,
                 post: Some(post),
-            }),
-            alive: AtomicBool::new(true),
-            backend: AtomicU32::new(Backend::Nccl.raw()),
-            dependents: Mutex::new(Dependents::default()),
-            hierarchy: Mutex::new(None),
-            transport: Mutex::new(None),
+            },
+            control: Some(self.control),
         });
         made.acquaint(CREATE)?;
         Ok(made)

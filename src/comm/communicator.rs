@@ -114,11 +114,45 @@ pub struct Communicator {
     pub(super) transport: Mutex<Option<Arc<dyn Transport>>>,
 }
 
+/// What a new communicator is made of.
+pub(super) struct Core {
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    pub(super) platform: Arc<dyn Member>,
+    pub(super) topology: Topology,
+    pub(super) choices: (RouteChoice, TransportChoice),
+    pub(super) net: Option<Arc<Net>>,
+    pub(super) ties: Ties,
+    pub(super) control: Option<Control>,
+}
+
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Communicator {
+    pub(super) fn over(core: Core) -> Arc<Communicator> {
+        Arc::new(Communicator {
+            rank: core.rank,
+            size: core.size,
+            epoch: epoch(),
+            platform: core.platform,
+            reach: OnceLock::new(),
+            topology: core.topology,
+            route: core.choices.0,
+            transport_choice: core.choices.1,
+            net: core.net,
+            control: Mutex::new(core.control),
+            exchanges: AtomicU64::new(0),
+            collective: Mutex::new(core.ties),
+            alive: AtomicBool::new(true),
+            backend: AtomicU32::new(Backend::Nccl.raw()),
+            dependents: Mutex::default(),
+            hierarchy: Mutex::default(),
+            transport: Mutex::default(),
+        })
+    }
+
     /// False once destroyed (also by finalize).
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire)
