@@ -37,14 +37,14 @@ typedef struct wmk_rows_args {
   const uint32_t *order;
   uint64_t plain;
   uint64_t plain_stride_bytes;
-  // Elements of a row, below 2^31.
+  // Elements of a row; its bytes on either side are below 2^31 - 64.
   uint64_t cols;
   // NULL, or the board of a meeting (wmk_board): the last block arrives there for this rank.
   void *board;
   uint32_t id_bytes;     // 4 or 8, signed
   uint32_t table_dtype;  // the enumerators of wholememory_dtype_t
   uint32_t plain_dtype;
-  // Most blocks of 256 threads; four to a multiprocessor fill a device.
+  // The most blocks of 256 threads. Fewer than there are pieces for share them out.
   uint32_t blocks;
   // 0: chosen by common/launch.h. Else one of its row_path that the alignments allow, for checks and measurements, and
   // for path_move the bytes of an access.
@@ -55,8 +55,11 @@ typedef struct wmk_rows_args {
 int wmk_gather(const wmk_rows_args *args, wmk_stream stream);
 int wmk_scatter(const wmk_rows_args *args, wmk_stream stream);
 
-// Positions of ids in the order of their place in the table, for reading memory that likes neighbours: 0 to count - 1,
-// stably sorted by bits [shift, shift + bits) of the id. The order is a hint: any permutation is right.
+// The most bits that an order looks at.
+#define WMK_MOST_ORDER_BITS 20
+
+// The numbers 0 to count - 1 of the ids, sorted by bits [shift, shift + bits) of the ids, for reading memory that likes
+// neighbours. Ids that agree in these bits come in no particular order.
 typedef struct wmk_order_args {
   const void *ids;
   uint64_t count;  // below 2^31
@@ -66,7 +69,7 @@ typedef struct wmk_order_args {
   uint64_t *order;         // host; set to the address of the sorted positions (uint32), inside the scratch
   uint32_t id_bytes;
   uint32_t shift;
-  uint32_t bits;  // 1 to 32
+  uint32_t bits;  // 1 to WMK_MOST_ORDER_BITS
   uint32_t reserved;
 } wmk_order_args;
 
@@ -92,7 +95,7 @@ typedef struct wmk_bucket_args {
   uint32_t blocks;  // most blocks to use
 } wmk_bucket_args;
 
-#define WMK_MAX_BUCKETS 4096
+#define WMK_MAX_BUCKETS 3072
 
 int wmk_bucket(const wmk_bucket_args *args, wmk_stream stream);
 

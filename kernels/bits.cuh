@@ -119,23 +119,4 @@ __device__ __forceinline__ Bits<kBytes> from_next_lane(const Bits<kBytes> &b) {
   return next;
 }
 
-// Puts an element of kElement bytes at byte `at` of a word that is 0 there; `at` need not be known when compiling.
-template <int kElement, int kBytes>
-__device__ __forceinline__ void put(Bits<kBytes> &b, uint32_t at, const Bits<kElement> &element) {
-  if constexpr (kElement >= 4) {
-#pragma unroll
-    for (int i = 0; i < Bits<kBytes>::kWords; i++) {
-#pragma unroll
-      for (int j = 0; j < Bits<kElement>::kWords; j++) {
-        if (at / 4 + j == i) b.word[i] = element.word[j];
-      }
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < Bits<kBytes>::kWords; i++) {
-      if (at / 4 == i) b.word[i] |= element.word[0] << (at % 4 * 8);
-    }
-  }
-}
-
 }  // namespace wmk

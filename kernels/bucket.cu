@@ -16,6 +16,7 @@ namespace {
 constexpr uint32_t kMostWarps = 16;
 constexpr uint32_t kIdsALane = 8;
 constexpr uint32_t kWarpTile = 32 * kIdsALane;
+// What every kernel may use without asking.
 constexpr size_t kSharedBytes = 48 << 10;
 
 // By value for as many owners as fit; more lie in scratch memory.
@@ -218,6 +219,8 @@ cudaError_t load_kernels() {
   }
   return cudaSuccess;
 }
+
+static_assert(shared_bytes(1, WMK_MAX_BUCKETS) <= kSharedBytes, "one warp can split into the most buckets");
 
 uint32_t warps_for(uint64_t buckets) {
   uint32_t warps = kMostWarps;

@@ -16,22 +16,21 @@ struct Ask {
   uint32_t access_bytes;
 };
 
-// A kernel and how many pieces a thread of it has in flight; no kernel where the arguments name none.
+// A kernel and how many pieces a block of it moves at a time; no kernel where the arguments name none.
 template <int kMost>
 struct Choice {
   Kernel<kMost> kernel = nullptr;
-  uint32_t flight = 0;
+  uint32_t tile = 0;
 };
 
-// Pieces in flight a thread and blocks a multiprocessor: what registers allow without spilling. Conversions at any
-// alignment are less work a byte for memory than for the compiler, so they get by with one.
+// Pieces in flight a thread and blocks a multiprocessor: what registers allow without spilling.
 constexpr int kAlignedFlight = 4, kAlignedBlocks = 4;
-constexpr int kShiftedFlight = 2, kShiftedBlocks = 4;
-constexpr int kShiftedConvertingFlight = 1, kShiftedConvertingBlocks = 6;
+constexpr int kShiftedFlight = 3, kShiftedBlocks = 4;
+constexpr int kShiftedConvertingFlight = 2, kShiftedConvertingBlocks = 6;
 
 template <class From, class To, int kCount, Way kWay, int kMost>
 Choice<kMost> aligned() {
-  return {aligned_rows<From, To, kCount, kAlignedFlight, kAlignedBlocks, kWay, kMost>, kAlignedFlight};
+  return {aligned_rows<From, To, kCount, kAlignedFlight, kAlignedBlocks, kWay, kMost>, kThreads * kAlignedFlight};
 }
 
 template <class From, class To, int kCount, Way kWay, int kMost>
@@ -39,7 +38,7 @@ Choice<kMost> shifted() {
   constexpr bool kMoves = std::is_same_v<From, To>;
   constexpr int kFlight = kMoves ? kShiftedFlight : kShiftedConvertingFlight;
   constexpr int kBlocks = kMoves ? kShiftedBlocks : kShiftedConvertingBlocks;
-  return {shifted_rows<From, To, kCount, kFlight, kBlocks, kWay, kMost>, kFlight};
+  return {shifted_rows<From, To, kCount, kFlight, kBlocks, kWay, kMost>, kShiftedStride * kFlight};
 }
 
 // Kernels for equal types: they move bytes.
@@ -123,9 +122,12 @@ cudaError_t launch(const wmk_rows_args &args, bool scatters, cudaStream_t stream
   const row_shape shape = shape_for(args, scatters);
   const uint32_t from = scatters ? args.plain_dtype : args.table_dtype,
                  to = scatters ? args.table_dtype : args.plain_dtype;
+  // Places in a row are counted in 31 bits, with room for the words around it.
+  const uint64_t most_cols =
+      (INT32_MAX - 64) / (dtype_bytes(from) > dtype_bytes(to) ? dtype_bytes(from) : dtype_bytes(to));
   const Choice<kMost> choice = Picker::template pick<kMost>({from, to, shape.path, shape.access_bytes});
   if (choice.kernel == nullptr || shape.pieces_per_row == 0 || shape.pieces_per_row >= pieces_limit ||
-      args.cols > INT32_MAX || args.blocks == 0) {
+      args.cols > most_cols || args.blocks == 0) {
     return cudaErrorInvalidValue;
   }
   Job<kMost> job{};
@@ -140,14 +142,13 @@ cudaError_t launch(const wmk_rows_args &args, bool scatters, cudaStream_t stream
   job.cols = static_cast<uint32_t>(args.cols);
   job.wide_ids = args.id_bytes == 8;
   job.scatters = scatters;
-  const uint32_t tile = kThreads * choice.flight;
   const uint64_t rows_a_launch = (pieces_limit - 1) / shape.pieces_per_row;
   for (uint64_t first = 0; first < args.count; first += rows_a_launch) {
     const uint64_t rows = args.count - first < rows_a_launch ? args.count - first : rows_a_launch;
     job.first = first;
     job.pieces = static_cast<uint32_t>(rows * shape.pieces_per_row);
     job.board = first + rows == args.count ? static_cast<wmk_board *>(args.board) : nullptr;
-    const uint32_t tiles = (job.pieces + tile - 1) / tile;
+    const uint32_t tiles = (job.pieces + choice.tile - 1) / choice.tile;
     void *parameters[] = {&job};
     const cudaError_t code =
         cudaLaunchKernel(reinterpret_cast<const void *>(choice.kernel), dim3(args.blocks < tiles ? args.blocks : tiles),

@@ -1,3 +1,5 @@
+// output[i] = convert(table[ids[i]]): rows.cuh has the kernels, this file those that move bytes from a table.
+
 #include "dispatch.cuh"
 #include "told.cuh"
 

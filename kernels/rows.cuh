@@ -35,6 +35,8 @@ struct Job {
 };
 
 constexpr int kThreads = 256;
+// Pieces that a block of the shifting kernels stores at once: a lane of every warp only reads.
+constexpr int kShiftedStride = kThreads / 32 * 31;
 
 // Which side of a row is in the table.
 enum class Way { kGather, kScatter, kEither };
@@ -54,13 +56,15 @@ __device__ __forceinline__ bool scatters(const Job<kMost> &job) {
   return kWay == Way::kScatter || (kWay == Way::kEither && job.scatters);
 }
 
+// The pieces first_piece, first_piece + stride and so on.
 template <Way kWay, int kFlight, int kMost>
-__device__ __forceinline__ void locate(const Job<kMost> &job, uint32_t first_piece, Cell (&cells)[kFlight]) {
+__device__ __forceinline__ void locate(const Job<kMost> &job, uint32_t first_piece, uint32_t stride,
+                                       Cell (&cells)[kFlight]) {
   const bool scatter = scatters<kWay>(job);
   uint64_t row[kFlight], id[kFlight];
 #pragma unroll
   for (int k = 0; k < kFlight; k++) {
-    const uint32_t piece = first_piece + k * kThreads + threadIdx.x;
+    const uint32_t piece = first_piece + k * stride;
     const uint32_t r = row_of(job.by, piece);
     cells[k].live = piece < job.pieces;
     cells[k].place = piece - r * job.by.per_row;
@@ -103,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) aligned_rows(const __grid_c
   const uint32_t step = gridDim.x * kTile;
   for (uint32_t tile = blockIdx.x * kTile; tile < job.pieces; tile += step) {
     Cell cells[kFlight];
-    locate<kWay>(job, tile, cells);
+    locate<kWay>(job, tile + threadIdx.x, kThreads, cells);
     Bits<kFromBytes> in[kFlight];
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
@@ -123,65 +127,58 @@ __global__ void __launch_bounds__(kThreads, kBlocks) aligned_rows(const __grid_c
   arrive_with_last_block(job.board);
 }
 
-// The aligned word at `at`, or what of it lies in [begin, end). Words that stick out of a row are read whole where its
-// neighbours are there to be read.
-template <class T, int kBytes>
-__device__ __forceinline__ Bits<kBytes> load_within(uint64_t at, uint64_t begin, uint64_t end, bool interior) {
-  if (interior || (at >= begin && at + kBytes <= end)) return load<kBytes>(at);
-  Bits<kBytes> b{};
+// Elements [begin, end) of a row, one after the other: for rows at the ends of their memory.
+template <class From, class To>
+__device__ __forceinline__ void copy_elements(uint64_t from, uint64_t to, int begin, int end) {
 #pragma unroll 1
-  for (uint64_t element = at > begin ? at : begin; element < (at + kBytes < end ? at + kBytes : end);
-       element += sizeof(T)) {
-    put(b, static_cast<uint32_t>(element - at), load<sizeof(T)>(element));
+  for (int i = begin; i < end; i++) {
+    const auto element = value_of<From>(load<sizeof(From)>(from + i * static_cast<int64_t>(sizeof(From))));
+    store(to + i * static_cast<int64_t>(sizeof(To)), bits_of(convert<To, From>::from(element)));
   }
-  return b;
 }
 
 // Rows at any alignment. Pieces are aligned to the row written, so all but its ends are stored whole; what a piece
-// needs is a window into two neighbouring aligned words of the row read, and the second is the next lane's first.
+// needs is a window into two neighbouring aligned words of the row read: a lane loads the first, the second is the next
+// lane's. So a row has a piece more than it needs, and a warp's last lane loads only, what the next warp's first one
+// stores. Words may stick out of a row, into its neighbours.
 template <class From, class To, int kCount, int kFlight, int kBlocks, Way kWay, int kMost>
 __global__ void __launch_bounds__(kThreads, kBlocks) shifted_rows(const __grid_constant__ Job<kMost> job) {
-  constexpr uint32_t kTile = kThreads * kFlight;
+  constexpr uint32_t kTile = kShiftedStride * kFlight;
   constexpr int kFromBytes = sizeof(From) * kCount, kToBytes = sizeof(To) * kCount;
   const uint32_t step = gridDim.x * kTile;
-  const int cols = static_cast<int>(job.cols);
-  const bool last_lane = threadIdx.x % 32 == 31;
-  // Only then do words that stick out of a row stay within its neighbours.
+  const uint32_t lane = threadIdx.x % 32, mine = threadIdx.x / 32 * 31 + lane;
+  const int cols = static_cast<int>(job.cols), row_bytes = cols * static_cast<int>(sizeof(From));
+  // Else a word could reach beyond the neighbours.
   const bool wide_rows = (scatters<kWay>(job) ? job.plain_stride_bytes : job.table.stride_bytes) >= kFromBytes;
   for (uint32_t tile = blockIdx.x * kTile; tile < job.pieces; tile += step) {
     Cell cells[kFlight];
-    locate<kWay>(job, tile, cells);
-    Bits<kFromBytes> low[kFlight], high[kFlight];
+    locate<kWay>(job, tile + mine, kShiftedStride, cells);
+    // Of a piece, the first element (those before 0 belong to the row before) and where its window begins in the word.
     int first[kFlight];
     uint32_t skip[kFlight];
-    bool own[kFlight];
+    Bits<kFromBytes> word[kFlight];
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
-      const Cell &cell = cells[k];
-      // The piece's first element; those before 0 belong to the row before.
+      Cell &cell = cells[k];
       first[k] = static_cast<int>(cell.place) * kCount - static_cast<int>(cell.to % kToBytes / sizeof(To));
-      const uint64_t begin = cell.from, end = cell.from + uint64_t(cols) * sizeof(From);
-      const uint64_t at = cell.from + int64_t{first[k]} * static_cast<int64_t>(sizeof(From));
-      skip[k] = static_cast<uint32_t>(at % kFromBytes);
-      const uint64_t word = at - skip[k];
-      const bool interior = wide_rows && cell.interior;
-      own[k] = last_lane || cell.place + 1 == job.by.per_row;
-      if (cell.live && word + kFromBytes > begin && word < end)
-        low[k] = load_within<From, kFromBytes>(word, begin, end, interior);
-      if (cell.live && own[k] && skip[k] != 0 && word + 2 * kFromBytes > begin && word + kFromBytes < end) {
-        high[k] = load_within<From, kFromBytes>(word + kFromBytes, begin, end, interior);
+      const int begin = first[k] * static_cast<int>(sizeof(From));
+      skip[k] = static_cast<uint32_t>(cell.from + begin) % kFromBytes;
+      const int at = begin - static_cast<int>(skip[k]);
+      if (cell.live && !(wide_rows && cell.interior)) {
+        if (lane != 31) copy_elements<From, To>(cell.from, cell.to, max(first[k], 0), min(first[k] + kCount, cols));
+        cell.live = false;
       }
+      if (cell.live && at + kFromBytes > 0 && at < row_bytes) word[k] = load<kFromBytes>(cell.from + at);
     }
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
-      const Cell &cell = cells[k];
-      const Bits<kFromBytes> next = from_next_lane(low[k]);
-      const Bits<kFromBytes> in = window(low[k], own[k] ? high[k] : next, skip[k]);
+      const Bits<kFromBytes> in = window(word[k], from_next_lane(word[k]), skip[k]);
       const auto piece = convert_piece<To>(value_of<Piece<From, kCount>>(in));
-      const uint64_t to = cell.to + int64_t{first[k]} * static_cast<int64_t>(sizeof(To));
-      if (cell.live && first[k] >= 0 && first[k] + kCount <= cols) {
+      const uint64_t to = cells[k].to + first[k] * static_cast<int64_t>(sizeof(To));
+      const bool stores = cells[k].live && lane != 31;
+      if (stores && first[k] >= 0 && first[k] + kCount <= cols) {
         store(to, bits_of(piece));
-      } else if (cell.live) {
+      } else if (stores) {
 #pragma unroll
         for (int i = 0; i < kCount; i++) {
           if (first[k] + i >= 0 && first[k] + i < cols) store(to + i * sizeof(To), bits_of(piece.at[i]));

@@ -1,3 +1,5 @@
+// table[ids[i]] = convert(input[i]): rows.cuh has the kernels, this file those that move bytes into a table.
+
 #include "dispatch.cuh"
 #include "told.cuh"
 

@@ -1,3 +1,5 @@
+// The words of the error codes that the operations return.
+
 #include <cuda_runtime.h>
 
 #include "args.h"

@@ -108,12 +108,12 @@ wmk_rows_args arguments(const Shape &s, const uint64_t *base, uint64_t rows, con
   a.path = path;
   a.access_bytes = access;
   a.cols = s.cols;
-  a.blocks = 528;
+  a.blocks = UINT32_MAX;
   return a;
 }
 
 template <int kMost>
-void launch_variant(Kernel<kMost> kernel, int flight, const wmk_rows_args &a) {
+void launch_variant(Kernel<kMost> kernel, uint32_t tile, const wmk_rows_args &a) {
   Job<kMost> job{};
   job.table = pack_places<kMost>(a.table.bases, a.table.start_rows, a.table.places, a.table.offset_bytes,
                                  a.table.stride_bytes, a.table.rows);
@@ -127,7 +127,7 @@ void launch_variant(Kernel<kMost> kernel, int flight, const wmk_rows_args &a) {
   job.cols = a.cols;
   job.wide_ids = a.id_bytes == 8;
   job.pieces = a.count * pieces_per_row;
-  const uint32_t tile = kThreads * flight, tiles = (job.pieces + tile - 1) / tile;
+  const uint32_t tiles = (job.pieces + tile - 1) / tile;
   void *parameters[] = {&job};
   CUDA(cudaLaunchKernel(reinterpret_cast<const void *>(kernel), dim3(std::min(a.blocks, tiles)), dim3(kThreads),
                         parameters, 0, stream));
@@ -139,37 +139,32 @@ void launch_variant(Kernel<kMost> kernel, int flight, const wmk_rows_args &a) {
 struct Variant {
   const char *name;
   Kernel<1> kernel;
-  int flight;
+  uint32_t tile;
 };
+
+#define ALIGNED_VARIANT(T, N, FLIGHT, BLOCKS) {#FLIGHT "x" #BLOCKS, ALIGNED(T, N, FLIGHT, BLOCKS, 1), kThreads * FLIGHT}
+#define SHIFTED_VARIANT(T, N, FLIGHT, BLOCKS) \
+  {#FLIGHT "x" #BLOCKS, SHIFTED(T, N, FLIGHT, BLOCKS), kShiftedStride * FLIGHT}
 
 // The same kernel with other numbers of pieces in flight and blocks a multiprocessor.
 std::vector<Variant> variants(uint32_t path, uint32_t access, uint32_t elt) {
   if (path == path_move && access == 16) {
-    return {{"1x8", ALIGNED(uint32_t, 4, 1, 8, 1), 1},
-            {"2x6", ALIGNED(uint32_t, 4, 2, 6, 1), 2},
-            {"4x4", ALIGNED(uint32_t, 4, 4, 4, 1), 4},
-            {"8x2", ALIGNED(uint32_t, 4, 8, 2, 1), 8}};
-  }
-  if (path == path_move && access == 4) {
-    return {{"1x8", ALIGNED(uint32_t, 1, 1, 8, 1), 1},
-            {"2x6", ALIGNED(uint32_t, 1, 2, 6, 1), 2},
-            {"4x4", ALIGNED(uint32_t, 1, 4, 4, 1), 4},
-            {"8x2", ALIGNED(uint32_t, 1, 8, 2, 1), 8}};
+    return {ALIGNED_VARIANT(uint32_t, 4, 1, 8), ALIGNED_VARIANT(uint32_t, 4, 2, 6), ALIGNED_VARIANT(uint32_t, 4, 4, 4),
+            ALIGNED_VARIANT(uint32_t, 4, 8, 2)};
   }
   if (path == path_move && access == 8) {
-    return {{"2x6", ALIGNED(uint32_t, 2, 2, 6, 1), 2},
-            {"4x4", ALIGNED(uint32_t, 2, 4, 4, 1), 4},
-            {"8x2", ALIGNED(uint32_t, 2, 8, 2, 1), 8}};
+    return {ALIGNED_VARIANT(uint32_t, 2, 2, 6), ALIGNED_VARIANT(uint32_t, 2, 4, 4), ALIGNED_VARIANT(uint32_t, 2, 8, 2)};
+  }
+  if (path == path_move && access == 4) {
+    return {ALIGNED_VARIANT(uint32_t, 1, 2, 6), ALIGNED_VARIANT(uint32_t, 1, 4, 4), ALIGNED_VARIANT(uint32_t, 1, 8, 2)};
   }
   if (path == path_shift && elt == 2) {
-    return {{"1x6", SHIFTED(uint16_t, 8, 1, 6), 1},
-            {"2x4", SHIFTED(uint16_t, 8, 2, 4), 2},
-            {"4x2", SHIFTED(uint16_t, 8, 4, 2), 4}};
+    return {SHIFTED_VARIANT(uint16_t, 8, 2, 5), SHIFTED_VARIANT(uint16_t, 8, 3, 4), SHIFTED_VARIANT(uint16_t, 8, 4, 4),
+            SHIFTED_VARIANT(uint16_t, 8, 4, 3)};
   }
   if (path == path_shift && elt == 4) {
-    return {{"1x6", SHIFTED(uint32_t, 4, 1, 6), 1},
-            {"2x4", SHIFTED(uint32_t, 4, 2, 4), 2},
-            {"4x2", SHIFTED(uint32_t, 4, 4, 2), 4}};
+    return {SHIFTED_VARIANT(uint32_t, 4, 2, 5), SHIFTED_VARIANT(uint32_t, 4, 3, 4), SHIFTED_VARIANT(uint32_t, 4, 4, 4),
+            SHIFTED_VARIANT(uint32_t, 4, 4, 3)};
   }
   return {};
 }
@@ -215,34 +210,23 @@ void device_tables() {
   };
   printf(
       "gather, one place, 4 GiB table, 256 MiB gathered, uniform ids: pieces in flight a thread x blocks a "
-      "multiprocessor\n");
+      "multiprocessor;\nall blocks / 528 that share\n");
   for (const Line &l : lines) {
     const uint64_t rows = table_bytes / l.shape.row_bytes(), count = out_bytes / l.shape.out_bytes();
     if (count * 8 > ids.bytes()) continue;
     make_ids<<<4096, 256, 0, stream>>>(ids.as<int64_t>(), count, rows, 1, 0);
-    const wmk_rows_args a = arguments(l.shape, &base, rows, ids.as<void>(), count, out.address(), l.path, l.access);
+    wmk_rows_args a = arguments(l.shape, &base, rows, ids.as<void>(), count, out.address(), l.path, l.access);
+    auto rate = [&](double us) { return count * l.shape.out_bytes() / us / 1e3; };
     printf("%-15s", l.name);
     for (const Variant &v : variants(l.path, l.access, dtype_bytes(l.shape.from))) {
-      const double us = time_us([&] { launch_variant<1>(v.kernel, v.flight, a); });
-      printf("  %s %6.0f", v.name, count * l.shape.out_bytes() / us / 1e3);
+      a.blocks = UINT32_MAX;
+      const double all = rate(time_us([&] { launch_variant<1>(v.kernel, v.tile, a); }));
+      a.blocks = 528;
+      printf("  %s %5.0f/%5.0f", v.name, all, rate(time_us([&] { launch_variant<1>(v.kernel, v.tile, a); })));
     }
-    const double us = time_us([&] { CUDA(wmk_gather(&a, stream)); });
-    printf("  | as dispatched %6.0f\n", count * l.shape.out_bytes() / us / 1e3);
+    a.blocks = UINT32_MAX;
+    printf("  | dispatched %5.0f\n", rate(time_us([&] { CUDA(wmk_gather(&a, stream)); })));
   }
-
-  printf("\nblocks, f32: ");
-  for (int cols : {1, 16, 32, 128, 1024}) {
-    const Shape s{1, 1, cols};
-    const uint64_t rows = table_bytes / s.row_bytes(), count = out_bytes / s.out_bytes();
-    make_ids<<<4096, 256, 0, stream>>>(ids.as<int64_t>(), count, rows, 2, 0);
-    wmk_rows_args a = arguments(s, &base, rows, ids.as<void>(), count, out.address(), path_move, cols == 1 ? 4 : 16);
-    printf("\n  x%-5d", cols);
-    for (uint32_t blocks : {132u, 264u, 396u, 528u, 792u, 1056u, 2112u, 1000000u}) {
-      a.blocks = blocks;
-      printf("  %u: %.0f", blocks, count * s.out_bytes() / time_us([&] { CUDA(wmk_gather(&a, stream)); }) / 1e3);
-    }
-  }
-
   printf("\n\nother ways, 128 columns: ");
   {
     const Shape s{1, 1, 128};
@@ -339,7 +323,7 @@ void id_kernels() {
     u.scratch = scratch.address();
     u.scratch_bytes = needed;
     printf("  unique: %.1f", time_us([&] { CUDA(wmk_unique(&u, stream)); }));
-    for (uint32_t bits : {8u, 16u, 23u}) {
+    for (uint32_t bits : {8u, 16u, 20u}) {
       wmk_order_args o{ids.as<void>(), count, 0, 0, &needed, &order, 8, 23 - bits, bits, 0};
       CUDA(wmk_order(&o, stream));
       Device room(needed);
@@ -388,8 +372,8 @@ void host_tables() {
   const double copy_us =
       time_us([&] { CUDA(cudaMemcpyAsync(target.as<void>(), memory, out_bytes, cudaMemcpyHostToDevice, stream)); }, 3);
   printf(
-      "\nhost table of 1 GiB, 64 MiB gathered (copy engine %.1f GB/s): unordered, then with ordering by bits, sort "
-      "included / without it\n",
+      "\nhost table of 1 GiB, 64 MiB gathered (copy engine %.1f GB/s): unordered (by blocks), then by 132 blocks in "
+      "order by bits, making the order included / without it\n",
       out_bytes / copy_us / 1e3);
   struct Line {
     Shape shape;
@@ -407,8 +391,13 @@ void host_tables() {
     auto rate = [&](double us) { return count * l.shape.row_bytes() / us / 1e3; };
     printf("  x%-4d path %d%s: %.1f", l.shape.cols, l.path, l.zipf ? " zipf" : "",
            rate(time_us([&] { CUDA(wmk_gather(&a, stream)); }, 2)));
+    for (uint32_t blocks : {16u, 66u, 132u, 528u}) {
+      a.blocks = blocks;
+      printf(" (%u: %.1f)", blocks, rate(time_us([&] { CUDA(wmk_gather(&a, stream)); }, 2)));
+    }
+    a.blocks = 132;
     const uint32_t all = bits_for(rows);
-    for (uint32_t bits : {8u, 12u, 16u, all}) {
+    for (uint32_t bits : {12u, 14u, 16u, 18u, 20u}) {
       if (bits > all) continue;
       uint64_t needed = 0, order = 0;
       wmk_order_args ask{ids.as<void>(), count, 0, 0, &needed, &order, 8, all - bits, bits, 0};
@@ -423,12 +412,12 @@ void host_tables() {
           3);
       const double without = time_us([&] { CUDA(wmk_gather(&a, stream)); }, 3);
       printf("  %u bits %.1f/%.1f", bits, rate(with), rate(without));
-      if (bits == all) {
-        for (uint32_t blocks : {132u, 264u, 1056u}) {
+      if (bits == std::min(all, 20u) || bits == 18) {
+        for (uint32_t blocks : {16u, 33u, 66u, 528u}) {
           a.blocks = blocks;
           printf("  (%u blocks %.1f)", blocks, rate(time_us([&] { CUDA(wmk_gather(&a, stream)); }, 3)));
         }
-        a.blocks = 528;
+        a.blocks = 132;
       }
       a.order = nullptr;
     }
@@ -459,33 +448,36 @@ void host_tables() {
     }
     printf("\n");
   }
-  printf("where ordering begins to pay: us unordered / ordered by all bits / by 16 bits\n");
+  // Every call has ids of its own, so that no translation of an address is left from the call before.
+  printf("where ordering begins to pay: us unordered by all blocks / by 132 / ordered, by 132 blocks\n");
+  const int sets = 8;
   for (uint64_t size : {1ull << 30, 64ull << 20}) {
     for (int cols : {8, 32, 128}) {
       const Shape s{1, 1, cols};
       const uint64_t rows = size / s.row_bytes();
       printf("  table of %4llu MiB, x%-4d", static_cast<unsigned long long>(size >> 20), cols);
-      for (uint64_t count : {1000, 4000, 8000, 16000, 64000}) {
-        make_ids<<<4096, 256, 0, stream>>>(ids.as<int64_t>(), count, rows, 7, 0);
+      for (uint64_t count : {4000, 16000, 32000, 64000}) {
+        make_ids<<<4096, 256, 0, stream>>>(ids.as<int64_t>(), count * sets, rows, 7, 0);
         wmk_rows_args a = arguments(s, &base, rows, ids.as<void>(), count, out.address(), path_move, 16);
-        printf("  %llu: %.0f", static_cast<unsigned long long>(count),
-               time_us([&] { CUDA(wmk_gather(&a, stream)); }, 5));
-        const uint32_t all = bits_for(rows);
-        for (uint32_t bits : {all, 16u}) {
-          uint64_t needed = 0, order = 0;
-          bits = std::min(bits, all);
-          wmk_order_args ask{ids.as<void>(), count, 0, 0, &needed, &order, 8, all - bits, bits, 0};
-          CUDA(wmk_order(&ask, stream));
-          Ordering o(ids.as<void>(), count, all - bits, bits, &order, &needed, needed);
-          printf("/%.0f", time_us(
-                              [&] {
-                                CUDA(wmk_order(&o.args, stream));
-                                a.order = reinterpret_cast<const uint32_t *>(order);
-                                CUDA(wmk_gather(&a, stream));
-                              },
-                              5));
-          a.order = nullptr;
-        }
+        const uint32_t all = bits_for(rows), bits = std::min({bits_for(count * 2), all, 20u});
+        uint64_t needed = 0, order = 0;
+        wmk_order_args ask{ids.as<void>(), count, 0, 0, &needed, &order, 8, all - bits, bits, 0};
+        CUDA(wmk_order(&ask, stream));
+        Ordering o(ids.as<void>(), count, all - bits, bits, &order, &needed, needed);
+        int turn = 0;
+        auto next = [&] {
+          a.ids = o.args.ids = ids.as<int64_t>() + count * (turn++ % sets);
+          if (a.order != nullptr) {
+            CUDA(wmk_order(&o.args, stream));
+            a.order = reinterpret_cast<const uint32_t *>(order);
+          }
+          CUDA(wmk_gather(&a, stream));
+        };
+        printf("  %llu: %.0f", static_cast<unsigned long long>(count), time_us(next, sets));
+        a.blocks = 132;
+        printf("/%.0f", time_us(next, sets));
+        a.order = reinterpret_cast<const uint32_t *>(1);
+        printf("/%.0f", time_us(next, sets));
       }
       printf("\n");
     }
@@ -502,6 +494,7 @@ int main() {
   CUDA(wmk_gather(nullptr, nullptr));
   CUDA(wmk_scatter(nullptr, nullptr));
   CUDA(wmk_bucket(nullptr, nullptr));
+  CUDA(wmk_order(nullptr, nullptr));
   CUDA(wmk_meet(nullptr, nullptr));
   printf("all kernels loaded in %.1f ms\n",
          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());

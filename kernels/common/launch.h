@@ -58,7 +58,8 @@ WMK_FN row_shape shape_on(uint32_t path, const row_facts &facts) {
   }
   const uint64_t piece = piece_elements(facts.from_bytes, facts.to_bytes);
   const uint64_t ragged = facts.to_bits % (piece * facts.to_bytes) == 0 ? 0 : piece - 1;
-  return {path, 0, (facts.cols + ragged + piece - 1) / piece};
+  const uint64_t reading = path == path_convert ? 0 : 1;
+  return {path, 0, (facts.cols + ragged + piece - 1) / piece + reading};
 }
 
 WMK_FN row_shape shape_of(const row_facts &facts) {
@@ -82,10 +83,10 @@ struct split {
   uint32_t shift;
 };
 
-// Pieces of one launch stay below this.
-constexpr uint64_t pieces_limit = uint64_t{1} << 31;
+// Pieces of one launch stay below this, so that the sum of two numbers of pieces and a block's share has 32 bits.
+constexpr uint64_t pieces_limit = (uint64_t{1} << 31) - 4096;
 
-// For pieces below the limit: with l = ceil(log2 d) and m = floor(2^(31 + l) / d) + 1, n / d = n * m >> (31 + l).
+// For pieces below 2^31: with l = ceil(log2 d) and m = floor(2^(31 + l) / d) + 1, n / d = n * m >> (31 + l).
 // `per_row` is at least 1 and below the limit.
 WMK_FN split split_of(uint32_t per_row) {
   uint32_t log = 0;

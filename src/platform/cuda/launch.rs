@@ -9,11 +9,18 @@ use std::ptr::null;
 /// Most ranks whose rows one kernel reaches (`many_places` of kernels/common/place.h).
 pub const MOST_PLACES: usize = 512;
 
+/// Places in a row are counted in 31 bits, with room for the words around it.
+pub const MOST_ROW_BYTES: usize = i32::MAX as usize - 64;
+
 /// Most buckets of one split (`WMK_MAX_BUCKETS`).
-pub const MOST_BUCKETS: usize = 4096;
+pub const MOST_BUCKETS: usize = 3072;
 
 /// Blocks of 256 threads that fill a multiprocessor with kernels that wait for memory.
-pub const BLOCKS_PER_SM: u32 = 4;
+const BLOCKS_PER_SM: u32 = 4;
+
+/// As many blocks as there are pieces for: the GPU hands them out as multiprocessors fall free, which beats blocks that
+/// share the pieces out among themselves by up to a tenth.
+pub const ALL_BLOCKS: u32 = u32::MAX;
 
 /// `wmk_table`.
 #[repr(C)]
@@ -126,8 +133,7 @@ pub struct FillArgs {
     pub reserved: u32,
 }
 
-/// The rows of a call. `base` holds the one base of a flat table for as long as the arguments are used. `sms`:
-/// multiprocessors to fill.
+/// The rows of a call. `base` holds the one base of a flat table for as long as the arguments are used. `blocks`: the most.
 /// # Errors
 /// LOGIC_ERROR for a float and an integer type, NOT_SUPPORTED beyond what a kernel takes.
 pub fn rows_args(
@@ -135,7 +141,7 @@ pub fn rows_args(
     base: &Address,
     indices: &Indices,
     plain: &Rows,
-    sms: u32,
+    blocks: u32,
 ) -> Result<RowsArgs> {
     ensure!(
         table.dtype.is_float() == plain.dtype.is_float(),
@@ -144,12 +150,13 @@ pub fn rows_args(
         table.dtype,
         plain.dtype
     );
+    let row_bytes = table
+        .cols
+        .saturating_mul(table.dtype.size_bytes().max(plain.dtype.size_bytes()));
     ensure!(
-        table.cols <= i32::MAX as usize,
+        row_bytes <= MOST_ROW_BYTES,
         NotSupported,
-        "rows of {} elements; the kernels for GPUs take up to {}",
-        table.cols,
-        i32::MAX
+        "rows of {row_bytes} bytes; the kernels for GPUs take up to {MOST_ROW_BYTES}"
     );
     let (bases, start_rows, places) = match table.places {
         Places::Flat(_) => (std::ptr::from_ref(base), null(), 1),
@@ -179,7 +186,7 @@ pub fn rows_args(
         id_bytes: indices.dtype.size_bytes() as u32,
         table_dtype: table.dtype.raw(),
         plain_dtype: plain.dtype.raw(),
-        blocks: blocks(sms),
+        blocks,
         path: 0,
         access_bytes: 0,
     })
@@ -200,21 +207,34 @@ pub fn first_base(places: &Places<'_>) -> Address {
 
 /// Rows longer than this keep a bus busy in any order.
 const ORDERED_ROW_BYTES: usize = 512;
-/// Sorting fewer ids takes longer than it saves.
-const ORDERED_IDS: usize = 4096;
 /// Tables that a GPU reaches through few enough translations of addresses.
 const ORDERED_TABLE_BYTES: u64 = 64 << 20;
+/// The most bits that an order looks at (`WMK_MOST_ORDER_BITS`).
+const MOST_ORDER_BITS: u32 = 20;
+
+/// So many rows of the host's memory are worth a thought about the bus.
+pub fn is_many(indices: &Indices) -> bool {
+    indices.count >= 1 << 15
+}
 
 /// Which bits of the ids decide in what order rows of the host's memory are read, `(shift, bits)`; `None` where the order of
-/// the ids does as well.
-pub fn order_bits(rows: u64, row_stride_bytes: usize, row_bytes: usize, count: usize) -> Option<(u32, u32)> {
+/// the ids does as well. Measured: rows of 32 bytes come 5 times faster, of 128 bytes 3 times, of 512 a little where all are
+/// equally likely and by half where some are favourites; below [`is_many`] ids nothing is gained.
+pub fn order_bits(
+    rows: u64,
+    row_stride_bytes: usize,
+    row_bytes: usize,
+    indices: &Indices,
+) -> Option<(u32, u32)> {
     let table_bytes = u128::from(rows) * row_stride_bytes as u128;
     let pays = row_bytes <= ORDERED_ROW_BYTES
-        && (ORDERED_IDS..=i32::MAX as usize).contains(&count)
+        && is_many(indices)
+        && indices.count <= i32::MAX as usize
         && table_bytes >= u128::from(ORDERED_TABLE_BYTES);
+    // About two places an id: finer ones do not bring neighbours closer.
     let all = id_bits(rows);
-    // A sort's key has 32 bits; rows that differ only below them are neighbours enough.
-    pays.then_some((all.saturating_sub(32), all.min(32)))
+    let bits = (indices.count.ilog2() + 1).min(all).min(MOST_ORDER_BITS);
+    pays.then_some((all - bits, bits))
 }
 
 /// Bits of the ids below `rows`, at least 1.
@@ -257,7 +277,7 @@ mod tests {
     #[test]
     fn arguments_are_those_of_the_call() {
         let base = Address(0x1000);
-        let args = rows_args(&table(Places::Flat(base)), &base, &IDS, &PLAIN, 132).unwrap();
+        let args = rows_args(&table(Places::Flat(base)), &base, &IDS, &PLAIN, 528).unwrap();
         let want = RowsArgs {
             table: TableArgs {
                 bases: &base,
@@ -287,7 +307,7 @@ mod tests {
             bases: &bases,
             start_rows: &start_rows,
         };
-        let args = rows_args(&table(places), &base, &IDS, &PLAIN, 1).unwrap();
+        let args = rows_args(&table(places), &base, &IDS, &PLAIN, ALL_BLOCKS).unwrap();
         assert_eq!(
             (
                 args.table.bases,
@@ -295,7 +315,7 @@ mod tests {
                 args.table.places,
                 args.blocks
             ),
-            (bases.as_ptr(), start_rows.as_ptr(), 2, 4)
+            (bases.as_ptr(), start_rows.as_ptr(), 2, ALL_BLOCKS)
         );
     }
 
@@ -311,7 +331,7 @@ mod tests {
         };
         assert_eq!(kind(&flat, &integers), Kind::Logic);
         let long = Table {
-            cols: 1 << 31,
+            cols: 1 << 29,
             ..flat
         };
         assert_eq!(kind(&long, &PLAIN), Kind::NotSupported);
@@ -330,25 +350,25 @@ mod tests {
         let gib = 1u64 << 30;
         // rows, stride, row bytes, ids => shift and bits
         let cases = [
-            ((gib / 512, 512, 512, 131_072), Some((0, 21))),
-            ((gib / 32, 32, 32, 2 << 20), Some((0, 25))),
-            ((gib / 512, 512, 508, 4096), Some((0, 21))),
-            ((gib / 512 + 1, 512, 512, 4096), Some((0, 22))),
-            // Few ids, long rows, small tables, more ids than a sort takes.
-            ((gib / 512, 512, 512, 4095), None),
+            ((gib / 512, 512, 512, 131_072), Some((3, 18))),
+            ((gib / 32, 32, 32, 2 << 20), Some((5, 20))),
+            ((gib / 512, 512, 508, 1 << 15), Some((5, 16))),
+            ((gib / 512 + 1, 512, 512, 1 << 15), Some((6, 16))),
+            // No more bits than ids have.
+            ((1 << 17, 512, 512, 1 << 20), Some((0, 17))),
+            // Few ids, long rows, small tables, more ids than an order takes.
+            ((gib / 512, 512, 512, (1 << 15) - 1), None),
             ((gib / 1024, 1024, 1024, 65_536), None),
             ((1000, 512, 512, 65_536), None),
             ((gib / 32, 32, 32, 1 << 31), None),
-            // More rows than a key has bits for.
-            (((1 << 36) + 1, 16, 16, 1 << 20), Some((5, 32))),
-            ((u64::MAX, usize::MAX, 1, 1 << 20), Some((32, 32))),
+            // More rows than 32 bits can count.
+            (((1 << 36) + 1, 16, 16, 1 << 20), Some((17, 20))),
+            ((u64::MAX, usize::MAX, 1, 1 << 20), Some((44, 20))),
         ];
         for ((rows, stride, row_bytes, count), want) in cases {
-            assert_eq!(
-                order_bits(rows, stride, row_bytes, count),
-                want,
-                "{rows} {stride} {row_bytes} {count}"
-            );
+            let indices = Indices { count, ..IDS };
+            let got = order_bits(rows, stride, row_bytes, &indices);
+            assert_eq!(got, want, "{rows} {stride} {row_bytes} {count}");
         }
         assert_eq!([0, 1, 2, 3, 4, 5].map(id_bits), [1, 1, 1, 2, 2, 3]);
     }
@@ -394,7 +414,7 @@ mod tests {
                 .unwrap();
             }
         }
-        writeln!(source, "static_assert(WMK_MAX_BUCKETS == {MOST_BUCKETS} && wmk::many_places == {MOST_PLACES} && WMK_MEET_ARRIVE == {MEET_ARRIVE} && WMK_MEET_WAIT == {MEET_WAIT}, \"constants\");").unwrap();
+        writeln!(source, "static_assert(WMK_MAX_BUCKETS == {MOST_BUCKETS} && wmk::many_places == {MOST_PLACES} && WMK_MOST_ORDER_BITS == {MOST_ORDER_BITS} && WMK_MEET_ARRIVE == {MEET_ARRIVE} && WMK_MEET_WAIT == {MEET_WAIT}, \"constants\");").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("layouts.cc");
         std::fs::write(&file, source).unwrap();

@@ -1,8 +1,8 @@
 //! The operations on rows, in the context of the bound GPU and as wide as it is.
 
 use super::launch::{
-    self, BucketArgs, FillArgs, MOST_BUCKETS, OrderArgs, UniqueArgs, first_base, id_bits, order_bits,
-    rows_args,
+    self, ALL_BLOCKS, BucketArgs, FillArgs, MOST_BUCKETS, OrderArgs, UniqueArgs, first_base, id_bits,
+    is_many, order_bits, rows_args,
 };
 use super::{CudaPlatform, kernels};
 use crate::error::{Error, Kind, Result, ensure};
@@ -15,9 +15,16 @@ use std::sync::OnceLock;
 const MOST_SORTED: usize = i32::MAX as usize;
 
 impl CudaPlatform {
-    /// As wide as the caller asked, else as the GPU.
-    fn width(&self, launch: Launch) -> u32 {
-        launch.sms.unwrap_or(self.multiprocessors())
+    /// Blocks as the caller asked; else all, but for many rows of the host's memory: few blocks keep the bus busy, and those
+    /// read in order stay close to each other.
+    fn blocks(&self, table: &Table<'_>, indices: &Indices, launch: Launch) -> u32 {
+        match launch.sms {
+            Some(sms) => launch::blocks(sms),
+            None if is_many(indices) && self.gpu.is_on_host(first_base(&table.places)) => {
+                self.multiprocessors()
+            }
+            None => ALL_BLOCKS,
+        }
     }
 
     /// What a launch ends with: nothing, or with `WM_DEBUG_SYNC` the end of the work.
@@ -31,29 +38,24 @@ impl CudaPlatform {
             .map_err(|e| e.within(format!("{what} (waited for because of WM_DEBUG_SYNC)")))
     }
 
-    /// How ids are sorted before rows of the host's memory are read. Not while a graph is recorded: the sort's kernels are
-    /// loaded when first used.
-    fn ordering(&self, table: &Table<'_>, indices: &Indices, stream: Stream) -> Result<Option<OrderArgs>> {
+    /// How ids are sorted before rows of the host's memory are read.
+    fn ordering(&self, table: &Table<'_>, indices: &Indices) -> Option<OrderArgs> {
         let row_bytes = table.cols * table.dtype.size_bytes();
-        let Some((shift, bits)) = order_bits(table.rows, table.row_stride_bytes, row_bytes, indices.count)
-        else {
-            return Ok(None);
-        };
-        if !self.gpu.is_on_host(first_base(&table.places)) || self.gpu.is_capturing(stream)? {
-            return Ok(None);
-        }
-        Ok(Some(OrderArgs {
-            ids: indices.address,
-            count: indices.count as u64,
-            scratch: Address::NULL,
-            scratch_bytes: 0,
-            needed_bytes: std::ptr::null_mut(),
-            order: std::ptr::null_mut(),
-            id_bytes: indices.dtype.size_bytes() as u32,
-            shift,
-            bits,
-            reserved: 0,
-        }))
+        let (shift, bits) = order_bits(table.rows, table.row_stride_bytes, row_bytes, indices)?;
+        self.gpu
+            .is_on_host(first_base(&table.places))
+            .then_some(OrderArgs {
+                ids: indices.address,
+                count: indices.count as u64,
+                scratch: Address::NULL,
+                scratch_bytes: 0,
+                needed_bytes: std::ptr::null_mut(),
+                order: std::ptr::null_mut(),
+                id_bytes: indices.dtype.size_bytes() as u32,
+                shift,
+                bits,
+                reserved: 0,
+            })
     }
 }
 
@@ -71,7 +73,7 @@ fn check_workspace(what: &str, workspace: Workspace, needed_bytes: usize) -> Res
 
 impl Kernels for CudaPlatform {
     fn gather_workspace_bytes(&self, table: &Table<'_>, indices: &Indices, launch: Launch) -> Result<usize> {
-        let Some(mut ask) = self.ordering(table, indices, launch.stream)? else {
+        let Some(mut ask) = self.ordering(table, indices) else {
             return Ok(0);
         };
         let _entered = self.gpu.enter()?;
@@ -83,10 +85,10 @@ impl Kernels for CudaPlatform {
 
     fn gather(&self, table: &Table<'_>, indices: &Indices, output: &Rows, launch: Launch) -> Result<()> {
         let base = first_base(&table.places);
-        let mut args = rows_args(table, &base, indices, output, self.width(launch))?;
+        let mut args = rows_args(table, &base, indices, output, self.blocks(table, indices, launch))?;
         let _entered = self.gpu.enter()?;
         if launch.workspace.bytes > 0
-            && let Some(ordering) = self.ordering(table, indices, launch.stream)?
+            && let Some(ordering) = self.ordering(table, indices)
         {
             let sort = OrderArgs {
                 scratch: launch.workspace.address,
@@ -102,7 +104,7 @@ impl Kernels for CudaPlatform {
 
     fn scatter(&self, input: &Rows, indices: &Indices, table: &Table<'_>, launch: Launch) -> Result<()> {
         let base = first_base(&table.places);
-        let args = rows_args(table, &base, indices, input, self.width(launch))?;
+        let args = rows_args(table, &base, indices, input, self.blocks(table, indices, launch))?;
         let _entered = self.gpu.enter()?;
         kernels::scatter(&args, launch.stream)?;
         self.launched("scatter", launch.stream)
