@@ -72,7 +72,7 @@ void write_float(uint32_t dtype, uint8_t *at, double value) {
   }
 }
 
-// One element as ops.md 2.1 has it.
+// One element as the contract has it.
 void convert_one(uint32_t from, const uint8_t *source, uint32_t to, uint8_t *target) {
   if (from == to) {
     memcpy(target, source, dtype_bytes(from));

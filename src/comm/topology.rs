@@ -1,4 +1,4 @@
-//! Who shares a host and who a node (decisions.md section 8). Pure but for [`Identity::here`].
+//! Who shares a host and who a node. Pure but for [`Identity::here`].
 //!
 //! The host (really shared memory) decides transports; the node (`WHOLEMEMORY_BOOTID` overrides) decides capabilities and
 //! the grouping of HIERARCHY. A node is never larger than a host.

@@ -1,4 +1,4 @@
-//! The caller's memory functions as [`Buffers`] of the operations: the temporary protocol of core.md section 9, exceptions
+//! The caller's memory functions as [`Buffers`] of the operations: the protocol of scratch blocks, exceptions
 //! of the caller held back until the operation is over.
 
 use super::convert::{address, pointer};

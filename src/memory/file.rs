@@ -1,4 +1,4 @@
-//! Loading and storing handles from and to files (core.md section 8).
+//! Loading and storing handles from and to files.
 
 mod options;
 mod plan;

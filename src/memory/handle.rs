@@ -35,7 +35,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Collective. A failed `request` carries a failure of the caller's own checks (the rank still takes part). Core.md 4.1.
+    /// Collective. A failed `request` carries a failure of the caller's own checks (the rank still takes part).
     /// # Errors
     /// INVALID_VALUE for bad or differing arguments, NOT_SUPPORTED exactly where `Communicator::supports` says so,
     /// OUT_OF_MEMORY, SYSTEM_ERROR, COMMUNICATION_ERROR; the same on all ranks, and nothing remains.
@@ -98,7 +98,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Collective. Core.md 4.6. Operations of other threads that already run on the memory keep it mapped until they end.
+    /// Collective. Operations of other threads that already run on the memory keep it mapped until they end.
     /// # Errors
     /// INVALID_INPUT for a dead handle (while its communicator lives, the rank still takes part), INVALID_VALUE if ranks
     /// free different handles; then nothing is freed. COMMUNICATION_ERROR on a broken communicator: the local side is
@@ -245,7 +245,7 @@ impl Memory {
         }
     }
 
-    /// Core.md section 5; the struct is filled also where the pointer is NULL (then ffi returns INVALID_INPUT).
+    /// The struct is filled also where the pointer is NULL (then ffi returns INVALID_INPUT).
     pub fn global_reference(&self) -> Result<GlobalReference> {
         let mapping = self.mapping()?;
         let plain = GlobalReference {

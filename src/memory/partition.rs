@@ -1,4 +1,4 @@
-//! Which rank is responsible for which bytes (core.md 4.2). Pure.
+//! Which rank is responsible for which bytes. Pure.
 
 use crate::error::{Result, ensure};
 

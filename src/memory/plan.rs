@@ -90,7 +90,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The checks that need no communicator, in the order of core.md 4.1.
+    /// The checks that need no communicator, in the order of the contract.
     /// # Errors
     /// INVALID_VALUE.
     pub(super) fn new(request: &MallocRequest, world_ranks: usize) -> Result<Plan> {

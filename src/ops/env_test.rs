@@ -1,4 +1,4 @@
-//! `wholememory_env_test_op` (core.md 9.1): lets callers try their environment functions.
+//! `wholememory_env_test_op`: lets callers try their environment functions.
 
 use super::operand::Data;
 use super::{Buffers, EnvTestContexts};

@@ -1,4 +1,4 @@
-//! `wholememory_gather` (ops.md section 2).
+//! `wholememory_gather`.
 
 use super::Buffers;
 use super::plan::Operation;

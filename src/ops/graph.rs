@@ -1,4 +1,4 @@
-//! Operations on graphs (ops.md section 8): what they accept. The operations themselves are not in this version.
+//! Operations on graphs: what they accept. The operations themselves are not in this version.
 
 use super::arrays::{as_array, id_dtype, one_dim};
 use crate::error::{Result, ensure, fail};
@@ -15,7 +15,7 @@ pub struct AppendUnique {
 
 impl AppendUnique {
     /// # Errors
-    /// In the order of ops.md 8.1: INVALID_INPUT for dims and dtypes, LOGIC_ERROR for strides and dtypes that differ.
+    /// In the order of the contract: INVALID_INPUT for dims and dtypes, LOGIC_ERROR for strides and dtypes that differ.
     pub fn check(&self) -> Result<()> {
         one_dim("the target tensor", &self.targets)?;
         one_dim("the neighbor tensor", &self.neighbors)?;
@@ -63,7 +63,7 @@ pub struct SelfLoop {
 
 impl SelfLoop {
     /// # Errors
-    /// In the order of ops.md 8.2: INVALID_INPUT for dims and dtypes, LOGIC_ERROR for strides.
+    /// In the order of the contract: INVALID_INPUT for dims and dtypes, LOGIC_ERROR for strides.
     pub fn check(&self) -> Result<()> {
         let operands = [
             ("the row pointer tensor", &self.row_pointers),

@@ -1,5 +1,5 @@
 //! What a gather or a scatter is asked to do: every check of the arguments, in the order that decides which code a caller
-//! sees (ops.md 2.2 and 3), and the geometry that all routes work from. Pure.
+//! sees, and the geometry that all routes work from. Pure.
 
 use super::operand::Data;
 use crate::error::{Error, Kind, Result, ensure, fail};
@@ -121,7 +121,7 @@ fn not_dense(name: &str, description: &Description) -> String {
 
 /// Checks a call. `None` is a success with nothing to move.
 /// # Errors
-/// The codes of ops.md 2.2 and 3; INVALID_VALUE for partitions that cut rows (row 16) and for sizes that leave the address space.
+/// The codes of the contract; INVALID_VALUE for partitions that cut rows and for sizes that leave the address space.
 pub fn plan(request: &Request<'_>) -> Result<Option<Plan>> {
     let Request {
         operation,

@@ -1,4 +1,4 @@
-//! The random generator of the samplers and the two random functions of `wholegraph_op.h` (ops.md 9.2, 9.3).
+//! The random generator of the samplers and the two random functions of `wholegraph_op.h`.
 
 use super::operand::Data;
 use crate::error::{Result, ensure, fail};

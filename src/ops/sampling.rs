@@ -1,4 +1,4 @@
-//! Sampling of neighbours (ops.md section 9): what it accepts. The sampling itself is not in this version.
+//! Sampling of neighbours: what it accepts. The sampling itself is not in this version.
 
 use super::arrays::{as_array, id_dtype, one_dim};
 use crate::error::{Result, ensure, fail};
@@ -26,7 +26,7 @@ fn distributed(operand: &Operand) -> Option<MemoryType> {
 
 impl Sampling {
     /// # Errors
-    /// In the order of ops.md 9.1: INVALID_INPUT for memory types, dims and dtypes, LOGIC_ERROR for strides and the fixed dtypes.
+    /// In the order of the contract: INVALID_INPUT for memory types, dims and dtypes, LOGIC_ERROR for strides and the fixed dtypes.
     pub fn check(&self) -> Result<()> {
         self.check_memory()?;
         one_dim("the row pointer tensor", &self.row_pointers.description)?;

@@ -1,4 +1,4 @@
-//! `wholememory_scatter` (ops.md section 3).
+//! `wholememory_scatter`.
 
 use super::Buffers;
 use super::plan::Operation;

@@ -1,4 +1,4 @@
-//! Descriptions of arrays, matrices and tensors (core.md section 6). Pure.
+//! Descriptions of arrays, matrices and tensors. Pure.
 
 use crate::kinds::DType;
 

@@ -1,4 +1,4 @@
-//! What may become a tensor, and what becomes of its description: the rules of core.md section 7. Pure.
+//! What may become a tensor, and what becomes of its description: the rules of the interface. Pure.
 
 use super::description::{Description, MAX_DIM};
 use crate::error::{Result, ensure, fail};
@@ -59,7 +59,7 @@ pub fn terms(description: &Description) -> Vec<Term> {
     ]
 }
 
-/// The rules of `wholememory_create_tensor`, in the order of core.md 7.1.
+/// The rules of `wholememory_create_tensor`, in the order of the contract.
 /// # Errors
 /// INVALID_INPUT for what cannot be allocated at all, INVALID_VALUE for sizes that make no sense.
 pub fn allocation(description: &Description) -> Result<Allocation> {
@@ -148,7 +148,7 @@ pub fn window_dims(description: &Description) -> Result<usize> {
     }
 }
 
-/// The description of the window [`starts`, `ends`); -1 stands for the begin and the end. Core.md 7.8.
+/// The description of the window [`starts`, `ends`); -1 stands for the begin and the end.
 /// # Errors
 /// INVALID_INPUT for an empty window, INVALID_VALUE for one that leaves the tensor.
 pub fn window(description: &Description, starts: &[i64], ends: &[i64]) -> Result<Description> {
@@ -178,7 +178,7 @@ pub fn window(description: &Description, starts: &[i64], ends: &[i64]) -> Result
     Ok(result)
 }
 
-/// The description of the rows of a tensor that lie in the partition [`offset_bytes`, + `size_bytes`). Core.md 7.6.
+/// The description of the rows of a tensor that lie in the partition [`offset_bytes`, + `size_bytes`).
 /// # Errors
 /// INVALID_VALUE for a tensor that cannot be cut by rows, LOGIC_ERROR for a partition that is not whole rows.
 pub fn local_rows(description: &Description, offset_bytes: usize, size_bytes: usize) -> Result<Description> {
@@ -243,7 +243,7 @@ fn row_unit_bytes(dtype: u32, row_elements: i64) -> Result<usize> {
     }
 }
 
-/// Bytes of an entry (a row of the root) as the entry queries count; `dtype` is that of the tensor asked. Core.md 7.7.
+/// Bytes of an entry (a row of the root) as the entry queries count; `dtype` is that of the tensor asked.
 /// # Errors
 /// INVALID_VALUE for a root that has not 1 or 2 dimensions.
 pub fn entry_unit_bytes(dtype: u32, root: &Description) -> Result<usize> {

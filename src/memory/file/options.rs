@@ -1,4 +1,4 @@
-//! The environment's wishes for loading (core.md 8.1), read on each call.
+//! The environment's wishes for loading, read on each call.
 
 use crate::log::say_rank;
 use crate::settings;

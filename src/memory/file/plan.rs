@@ -1,4 +1,4 @@
-//! Which record of the files goes into which slot of a rank's memory (core.md 8.1). Pure.
+//! Which record of the files goes into which slot of a rank's memory. Pure.
 
 use std::ops::Range;
 

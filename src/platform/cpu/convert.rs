@@ -1,4 +1,4 @@
-//! One row from one element type to another (ops.md 2.1): floating kinds through f32 (so DOUBLE to HALF and BF16 round
+//! One row from one element type to another: floating kinds through f32 (so DOUBLE to HALF and BF16 round
 //! twice), nearest even; integers as C casts. Addresses need no alignment. A NaN stays a NaN: quiet, upper payload kept.
 
 use crate::kinds::DType;

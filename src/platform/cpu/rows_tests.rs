@@ -7,7 +7,7 @@ use crate::span::Address;
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-/// A row of `from` as one of `to`, element by element, by the scalar rules of ops.md 2.1.
+/// A row of `from` as one of `to`, element by element, by the scalar rules.
 fn convert(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
     match from == to {
         true => bytes.to_vec(),
