@@ -125,6 +125,92 @@ impl<L: Lines> Mover for Stream<L> {
     }
 }
 
+/// Rows of at least a line that follow each other in the target: whole lines go past the caches straight from their row;
+/// only the line that two rows share is put together on the side. A gap in the target (a skipped id) is left as it is.
+pub struct Joined<L> {
+    bytes: usize,
+    _lines: L,
+    /// Three lines; the shared one is the middle one, what lies beside it is of no account.
+    side: Side,
+    /// Where the row that would share its first line with the one before begins.
+    next: *mut u8,
+    /// Bytes of the shared line that came with the row before.
+    have: usize,
+}
+
+#[repr(C, align(64))]
+struct Side([MaybeUninit<u8>; 3 * LINE_BYTES]);
+
+impl<L: Lines> Joined<L> {
+    /// `bytes`: of a row, at least a line.
+    #[inline(always)]
+    pub fn new(lines: L, bytes: usize) -> Joined<L> {
+        debug_assert!(bytes >= LINE_BYTES);
+        let side = Side([MaybeUninit::uninit(); 3 * LINE_BYTES]);
+        Joined {
+            bytes,
+            _lines: lines,
+            side,
+            next: std::ptr::null_mut(),
+            have: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn shared(&mut self) -> *mut u8 {
+        self.side.0.as_mut_ptr().cast::<u8>().wrapping_add(LINE_BYTES)
+    }
+
+    /// Writes what was kept for a row that did not come.
+    unsafe fn settle(&mut self) {
+        if self.have > 0 {
+            // SAFETY: the kept bytes are the last ones of a row whose target the caller vouched for.
+            unsafe { std::ptr::copy_nonoverlapping(self.shared(), self.next.sub(self.have), self.have) };
+            self.have = 0;
+        }
+    }
+}
+
+impl<L: Lines> Mover for Joined<L> {
+    #[inline(always)]
+    unsafe fn move_row(&mut self, dst: *mut u8, src: *const u8) {
+        // SAFETY: a row has at least a line, so the line read at either of its ends lies inside it; what is written to the
+        // side stays within its three lines.
+        unsafe {
+            let mut done = 0;
+            if dst == self.next && self.have > 0 {
+                std::ptr::copy_nonoverlapping(src, self.shared().add(self.have), LINE_BYTES);
+                L::write(dst.sub(self.have), self.shared(), 1);
+                done = LINE_BYTES - self.have;
+                self.have = 0;
+            } else {
+                self.settle();
+                let head = (dst as usize).wrapping_neg() % LINE_BYTES;
+                if head > 0 {
+                    std::ptr::copy_nonoverlapping(src, dst, head);
+                    done = head;
+                }
+            }
+            let lines = (self.bytes - done) / LINE_BYTES;
+            L::write(dst.add(done), src.add(done), lines);
+            let rest = self.bytes - done - lines * LINE_BYTES;
+            if rest > 0 {
+                let last = src.add(self.bytes - LINE_BYTES);
+                std::ptr::copy_nonoverlapping(last, self.shared().sub(LINE_BYTES - rest), LINE_BYTES);
+            }
+            self.have = rest;
+            self.next = dst.add(self.bytes);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn finish(&mut self) {
+        // SAFETY: passed on.
+        unsafe { self.settle() };
+        fence();
+    }
+}
+
 const STAGE_BYTES: usize = 16 << 10;
 
 /// Rows up to this long may be staged.

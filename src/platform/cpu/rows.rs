@@ -3,7 +3,7 @@
 
 use super::address::{Ids, Resolver};
 use super::convert::{RowConverter, row_converter};
-use super::movers::{Any, Convert, Fixed, Mover, STAGED_ROW_BYTES, Staged, Stream, Whole};
+use super::movers::{Any, Convert, Fixed, Joined, Mover, STAGED_ROW_BYTES, Staged, Stream, Whole};
 use super::pool;
 #[cfg(target_arch = "x86_64")]
 use super::stores::x86;
@@ -11,6 +11,10 @@ use super::stores::{LINE_BYTES, Lines};
 use crate::error::{Result, ensure};
 use crate::platform::{Indices, Rows, Table};
 use std::ops::Range;
+
+/// Rows of at least this many bytes share few lines with their neighbours, so only those are put together on the side.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+const JOINED_ROW_BYTES: usize = 256;
 
 /// Results of at least this many bytes are written past the caches: their readers would not find them there anyway.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
@@ -195,6 +199,7 @@ fn pick_streamed<const GATHER: bool, L: Lines + 'static>(shape: &Shape, lines: L
     }
     Some(match convert {
         Some(convert) => body::<GATHER, _>(move || Staged::new(lines, Convert { convert, cols }, bytes)),
+        None if bytes >= JOINED_ROW_BYTES => body::<GATHER, _>(move || Joined::new(lines, bytes)),
         None => body::<GATHER, _>(move || Staged::new(lines, Any { bytes }, bytes)),
     })
 }
