@@ -23,6 +23,9 @@ fn toolkit_major() -> i32 {
         .unwrap_or(13)
 }
 
+/// How `cuInit` answers in a forked child (`CUDA_ERROR_NOT_INITIALIZED`).
+const NOT_INITIALISED: c_int = 3;
+
 /// Stream handles that name a default stream of the current context instead of a stream object.
 const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
 
@@ -69,8 +72,15 @@ pub struct Gpu {
 pub fn functions() -> Result<&'static Functions> {
     let unusable = |why: &Unusable| Error::new(Kind::Cuda, format!("the CUDA driver cannot be used: {why}"));
     let functions = Functions::get().map_err(unusable)?;
+    watch_forks();
     // SAFETY: cuInit may be called any number of times, from any thread.
-    unsafe { drive!(functions, cuInit(0)) }?;
+    let code = unsafe { (functions.cuInit)(0) };
+    functions.check("cuInit", code).map_err(|e| match code {
+        NOT_INITIALISED => e.within(
+            "CUDA does not work in a process that was forked from one that uses it; fork earlier, or start the child by exec",
+        ),
+        _ => e,
+    })?;
     watch_exit();
     Ok(functions)
 }
@@ -182,6 +192,26 @@ impl Gpu {
         let _entered = self.enter()?;
         // SAFETY: the caller vouches for the stream.
         unsafe { drive!(self.functions, cuStreamSynchronize(stream.0 as CUstream)) }
+    }
+
+    /// Writes device memory; done on return, for streams too that do not wait for the default one.
+    /// # Errors
+    /// CUDA_ERROR.
+    pub fn write(&self, to: Address, words: &[usize]) -> Result<()> {
+        let bytes = size_of_val(words);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _entered = self.enter()?;
+        // SAFETY: the caller vouches for the memory; the words outlive the call.
+        unsafe {
+            drive!(
+                self.functions,
+                cuMemcpyHtoD_v2(to.0 as u64, words.as_ptr().cast::<c_void>(), bytes)
+            )?;
+            // The copy of ordinary memory may return before the last bytes are on the GPU.
+            drive!(self.functions, cuStreamSynchronize(std::ptr::null_mut()))
+        }
     }
 
     /// Begins a copy between any two kinds of memory.
