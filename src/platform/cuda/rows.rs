@@ -28,7 +28,7 @@ impl CudaPlatform {
     }
 
     /// What a launch ends with: nothing, or with `WM_DEBUG_SYNC` the end of the work.
-    fn launched(&self, what: &str, stream: Stream) -> Result<()> {
+    pub(super) fn launched(&self, what: &str, stream: Stream) -> Result<()> {
         static DEBUG: OnceLock<bool> = OnceLock::new();
         if !*DEBUG.get_or_init(settings::debug_sync) || self.gpu.is_capturing(stream)? {
             return Ok(());
@@ -97,6 +97,7 @@ impl Kernels for CudaPlatform {
                 ..ordering
             };
             kernels::order(&sort, launch.stream)?;
+            self.launched("ordering ids", launch.stream)?;
         }
         kernels::gather(&args, launch.stream)?;
         self.launched("gather", launch.stream)
