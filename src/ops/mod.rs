@@ -16,7 +16,7 @@ pub mod sampling;
 mod scatter;
 
 pub use env_test::env_test;
-pub use gather::gather;
+pub use gather::{gather, gather_dealt};
 pub use scatter::scatter;
 
 use crate::error::Result;

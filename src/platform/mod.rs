@@ -2,6 +2,7 @@
 //! A platform is chosen once per process; the rooms above speak to it through the traits below.
 
 pub mod bootstrap;
+pub mod caching;
 mod choice;
 pub mod cpu;
 pub mod cuda;
@@ -51,6 +52,11 @@ pub trait Platform: Send + Sync {
     /// What tables that learn need beyond that.
     fn learning(&self) -> &dyn learning::LearningKernels {
         &learning::CannotLearn
+    }
+
+    /// What caches of tables need beyond that.
+    fn caching(&self) -> &dyn caching::CacheKernels {
+        &caching::CannotCache
     }
 
     /// Makes the transport that moves bytes between the ranks of one host by local copies. Collective over `boot`.
