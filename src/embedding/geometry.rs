@@ -185,8 +185,11 @@ impl Geometry {
         }
     }
 
-    pub fn row_stride_bytes(&self) -> usize {
-        self.stride * self.dtype.size_bytes()
+    pub fn named_rows(&self) -> u64 {
+        match self.round_robin {
+            Some(_) => self.allocated_rows,
+            None => self.user_rows,
+        }
     }
 }
 

@@ -150,7 +150,8 @@ impl Embedding {
     /// # Errors
     /// CUDA_ERROR, SYSTEM_ERROR where the system refuses; the rest is released all the same.
     pub fn release(&self) -> Result<()> {
-        let states = self.trained().take();
+        // It stays: a rank that goes on with a destroyed embedding takes part in the steps of the others.
+        let states = self.trained().clone();
         let states = states.map_or(Ok(()), |training| training.release());
         self.table.free_alone().and(states)
     }

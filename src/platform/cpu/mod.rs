@@ -16,11 +16,11 @@ mod split;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod stores;
 
+use super::learning::{LearningKernels, RoundRobin, Step};
 use super::staging::{Mover, StagedTransport};
 use super::{
     Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Stream, Table, Transport,
 };
-use super::learning::{LearningKernels, RoundRobin, Step};
 use crate::error::Result;
 use crate::kinds::Location;
 use crate::span::Address;

@@ -1,7 +1,7 @@
 //! The gradient step on this host's cores: gradients sorted by row, every row summed and updated by one thread, the rows
 //! that very many gradients name summed by several.
 
-mod rule;
+pub mod rule;
 #[cfg(test)]
 mod tests;
 
@@ -15,10 +15,9 @@ use crate::platform::Indices;
 use crate::platform::learning::{RUN_GRADIENTS, RoundRobin, Step};
 use crate::span::Address;
 use rayon::slice::ParallelSliceMut;
-use rule::RowPowers;
-pub use rule::{RowPowers as Powers, apply};
+use rule::{RowPowers, apply};
 
-const FLOAT_BYTES: usize = DType::Float.size_bytes();
+const FLOAT_BYTES: usize = size_of::<f32>();
 
 /// Parts of the work a thread takes, so that none waits long for another.
 const PARTS_PER_THREAD: usize = 8;
@@ -272,7 +271,10 @@ impl Job<'_> {
         // SAFETY: the row and its states are those of the own partition, which the caller vouches for.
         unsafe {
             let powers = match step.beta_powers.is_null() {
-                true => RowPowers { beta1: 0.0, beta2: 0.0 },
+                true => RowPowers {
+                    beta1: 0.0,
+                    beta2: 0.0,
+                },
                 false => {
                     let place = at(step.beta_powers, size_of::<RowPowers>()).cast::<RowPowers>();
                     let next = place.read_unaligned().next(&step.rule);

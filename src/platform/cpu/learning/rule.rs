@@ -60,7 +60,14 @@ fn ada_grad(r: &Rule, w: f32, g: f32, first: &mut f32) -> f32 {
 
 /// Updates a row of values by its summed gradients; all slices have its length, `first` and `second` are the states that the
 /// optimizer has, `powers` those of this step.
-pub fn apply(r: &Rule, powers: RowPowers, row: &mut [f32], sums: &[f32], first: &mut [f32], second: &mut [f32]) {
+pub fn apply(
+    r: &Rule,
+    powers: RowPowers,
+    row: &mut [f32],
+    sums: &[f32],
+    first: &mut [f32],
+    second: &mut [f32],
+) {
     match (r.optimizer, r.adam_w) {
         (OptimizerKind::Sgd, _) => {
             for (w, g) in row.iter_mut().zip(sums) {
