@@ -31,7 +31,7 @@ pub struct Embedding {
     pub(super) comm: Arc<Communicator>,
     pub(super) geometry: Geometry,
     pub(super) table: Arc<Memory>,
-    pub(super) policy: Option<CachePolicy>,
+    policy: Option<CachePolicy>,
     sms: i32,
     pub(super) training: Mutex<Option<Arc<Training>>>,
 }
@@ -104,6 +104,11 @@ impl Embedding {
             whole: self.geometry.allocated(),
             seen: self.geometry.user(),
         }
+    }
+
+    /// How it is cached.
+    pub fn policy(&self) -> Option<&CachePolicy> {
+        self.policy.as_ref()
     }
 
     pub fn communicator(&self) -> &Arc<Communicator> {
