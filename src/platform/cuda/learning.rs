@@ -322,6 +322,7 @@ mod tests {
             states: &[Address(0x4000), Address(0x4040)],
             state_stride_bytes: 128,
             beta_powers: Address(0x5000),
+            cache: None,
         }
     }
 
