@@ -1,8 +1,8 @@
 //! The kernels compiled by nvcc, as Rust calls them: enqueued on a stream, in the current context, with its errors in the
 //! runtime's words. Addresses in the arguments are the callers' responsibility.
 
-use super::learning::{GroupArgs, MapRowsArgs, SetArgs, StepArgs};
 use super::launch::{BucketArgs, FillArgs, MeetArgs, OrderArgs, RowsArgs, UniqueArgs};
+use super::learning::{GroupArgs, MapRowsArgs, SetArgs, StepArgs};
 use crate::error::Result;
 use crate::platform::Stream;
 
@@ -104,6 +104,4 @@ operations! {
     fn set = wmk_set(SetArgs), "setting values";
 }
 
-pub use linked::{
-    bucket, fill, gather, group, load, map_rows, meet, order, scatter, set, step, unique,
-};
+pub use linked::{bucket, fill, gather, group, load, map_rows, meet, order, scatter, set, step, unique};
