@@ -5,7 +5,7 @@ use super::leg::{Circle, Field};
 use super::operand::Data;
 use super::owners::{Delivery, Owners, Parcel, deliver, keep};
 use super::route::deal;
-use crate::error::{Error, Result, ensure, fail};
+use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::{AllocationType, DType};
 use crate::memory::{MappedBases, Memory};
 use crate::platform::learning::{RoundRobin, Rule, Step};
@@ -54,6 +54,31 @@ pub fn apply_gradients(
 ) -> Result<()> {
     let comm = learner.table.communicator();
     let platform = comm.platform();
+    let recording = comm.size() > 1 && platform.is_capturing(stream)?;
+    platform.within(&mut || {
+        if !recording {
+            return run(learner, mine.clone(), buffers, stream);
+        }
+        // The others are served on a stream that does its work now, so that the recording stays whole.
+        let refused = Error::new(
+            Kind::NotSupported,
+            "a gradient step over several ranks meets them on the host, which a recording stream (graph capture) cannot do",
+        );
+        let aside = platform.side_stream();
+        let outcome = run(learner, Err(refused), buffers, aside);
+        platform.synchronize(aside)?;
+        outcome
+    })
+}
+
+fn run(
+    learner: &Learner<'_>,
+    mine: Result<Gradients<'_>>,
+    buffers: &dyn Buffers,
+    stream: Stream,
+) -> Result<()> {
+    let comm = learner.table.communicator();
+    let platform = comm.platform();
     let leases = Leases::new(learner);
     let mut dealt = None;
     let parcel = mine.and_then(|mine| {
@@ -95,12 +120,6 @@ pub fn apply_gradients(
         }
         _ => Ok(()),
     };
-    ensure!(
-        comm.size() == 1 || !platform.is_capturing(stream)?,
-        NotSupported,
-        "a gradient step over {} ranks meets the other ranks on the host, which a recording stream (graph capture) cannot do",
-        comm.size()
-    );
     let session = comm.enter(NAME)?;
     let field = Field {
         platform,

@@ -82,8 +82,7 @@ impl Call<'_> {
         })
     }
 
-    /// The plan, and the block that its ids lie in if they are not the caller's.
-    fn plan_on(&self, memory: &Memory) -> Result<(Option<Plan>, Option<Box<dyn Scratch + '_>>)> {
+    fn plan_on(&self, memory: &Memory) -> Result<Planned<'_>> {
         let flat = match (memory.memory_type(), memory.location()) {
             (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => {
                 Some(memory.global_pointer()?)
@@ -255,6 +254,9 @@ impl Call<'_> {
         }
     }
 }
+
+/// The plan, and the block that its ids lie in if they are not the caller's.
+type Planned<'a> = (Option<Plan>, Option<Box<dyn Scratch + 'a>>);
 
 /// The rows of the table that ids of a dealt one name, written to `mapped`, which has room for as many INT64.
 pub fn deal(
