@@ -24,7 +24,7 @@ fn toolkit_major() -> i32 {
 }
 
 /// How `cuInit` answers in a forked child (`CUDA_ERROR_NOT_INITIALIZED`).
-const NOT_INITIALISED: c_int = 3;
+pub(super) const NOT_INITIALISED: c_int = 3;
 
 /// Stream handles that name a default stream of the current context instead of a stream object.
 const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
@@ -36,7 +36,7 @@ pub const PER_THREAD_STREAM: Stream = Stream(2);
 const UNKNOWN_MEMORY: u32 = 0;
 
 /// `CU_MEMORYTYPE_HOST`.
-const HOST_MEMORY: u32 = 1;
+pub(super) const HOST_MEMORY: u32 = 1;
 
 /// What a GPU is and can.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -366,7 +366,7 @@ thread_local! {
 }
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-const CAPTURE_MODE_RELAXED: c_int = 2;
+pub(super) const CAPTURE_MODE_RELAXED: c_int = 2;
 
 /// Keeps the GPU's context current; what was current before comes back on drop.
 pub struct Entered {
