@@ -50,6 +50,8 @@ pub struct Facts {
     pub page_bytes: usize,
     /// Kernels read memory that nobody registered.
     pub reads_pageable: bool,
+    /// Memory can be handed to other hosts of an NVLink fabric.
+    pub shares_over_fabric: bool,
     /// Has pools of memory in the order of streams.
     pub has_pools: bool,
     /// The NUMA node nearest to it, where the system has such nodes.
@@ -465,6 +467,8 @@ fn facts(functions: &Functions, device: CUdevice) -> Result<Facts> {
         capability,
         page_bytes: page_bytes(functions, device)?,
         reads_pageable: ask(Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)? != 0,
+        shares_over_fabric: ask(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)
+            .is_ok_and(|can| can != 0),
         has_pools: ask(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
         numa_node: ask(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID)
             .ok()
