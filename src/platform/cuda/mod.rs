@@ -15,6 +15,9 @@ mod gpu;
 mod host;
 mod kernels;
 mod launch;
+#[cfg(test)]
+mod layouts;
+mod learning;
 mod loader;
 mod mailbox;
 pub mod nccl;
@@ -32,6 +35,7 @@ mod words;
 pub use loader::Unusable;
 pub use properties::device_properties;
 
+use super::learning::LearningKernels;
 use super::{
     Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
 };
@@ -202,6 +206,10 @@ impl Platform for CudaPlatform {
     }
 
     fn kernels(&self) -> &dyn Kernels {
+        self
+    }
+
+    fn learning(&self) -> &dyn LearningKernels {
         self
     }
 

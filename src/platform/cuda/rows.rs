@@ -12,7 +12,7 @@ use crate::span::Address;
 use std::sync::OnceLock;
 
 /// A sort counts in 32 bits.
-const MOST_SORTED: usize = i32::MAX as usize;
+pub(super) const MOST_SORTED: usize = i32::MAX as usize;
 
 impl CudaPlatform {
     /// Blocks as the caller asked; else all, but for many rows of the host's memory: few blocks keep the bus busy, and those
@@ -60,7 +60,7 @@ impl CudaPlatform {
 }
 
 /// Refuses a workspace that is smaller than was asked for.
-fn check_workspace(what: &str, workspace: Workspace, needed_bytes: usize) -> Result<()> {
+pub(super) fn check_workspace(what: &str, workspace: Workspace, needed_bytes: usize) -> Result<()> {
     ensure!(
         workspace.bytes >= needed_bytes && !workspace.address.is_null(),
         Logic,
