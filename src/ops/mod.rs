@@ -2,6 +2,7 @@
 
 mod announce;
 mod arrays;
+pub mod cached;
 mod env_test;
 mod exchange;
 mod gather;

@@ -234,6 +234,7 @@ fakes! {
     // Streams of the fake: 0x100 + the device; 0x200 more while recording.
     fn cuStreamIsCapturing(stream: usize, status: *mut c_int) at 0, |world| { put(status, c_int::from(stream & 0x200 != 0)) }
     fn cuStreamGetCtx(stream: usize, context: *mut usize) at 0, |world| { put(context, CONTEXT + (stream & 0xff)) }
+    fn cuStreamWaitEvent(_stream: usize, event: u64, _flags: c_uint) at 0, |world| { c_int::from(!world.state().events.contains(&event)) * 400 }
     fn cuEventCreate(event: *mut u64, _flags: c_uint) at 0, |world| {
         let mut s = world.state();
         s.next += 1;

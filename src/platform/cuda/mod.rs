@@ -16,6 +16,7 @@ mod kernels;
 mod launch;
 mod loader;
 mod mailbox;
+mod mark;
 pub mod nccl;
 mod probe;
 mod properties;
@@ -31,7 +32,7 @@ pub use loader::Unusable;
 pub use properties::device_properties;
 
 use super::{
-    Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
+    Bootstrap, Kernels, Mark, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
 };
 use crate::error::{Result, ensure, fail};
 use crate::span::Address;
@@ -201,6 +202,10 @@ impl Platform for CudaPlatform {
 
     fn scratch(&self, bytes: usize) -> Result<Option<Box<dyn Words>>> {
         Ok(Some(Box::new(words::DeviceWords::room(&self.gpu, bytes)?)))
+    }
+
+    fn mark(&self) -> Result<Option<Box<dyn Mark>>> {
+        Ok(Some(Box::new(mark::EventMark::new(&self.gpu)?)))
     }
 
     fn check_stream(&self, stream: Stream) -> Result<()> {
