@@ -19,7 +19,7 @@ struct Header {
 
 const OP_INCLUDES: &str = "#include <wholememory/env_func_ptrs.h>\n#include <wholememory/wholememory.h>\n#include <wholememory/wholememory_tensor.h>\n";
 
-const HEADERS: [Header; 10] = [
+const HEADERS: [Header; 11] = [
     Header {
         name: "wholememory",
         about: "Communicators, memory handles and files.",

@@ -166,6 +166,11 @@ impl Embedding {
         }
     }
 
+    /// How it is cached.
+    pub fn policy(&self) -> Option<&CachePolicy> {
+        self.policy.as_ref()
+    }
+
     pub fn communicator(&self) -> &Arc<Communicator> {
         &self.comm
     }

@@ -14,6 +14,9 @@ mod gpu;
 mod host;
 mod kernels;
 mod launch;
+#[cfg(test)]
+mod layouts;
+mod learning;
 mod loader;
 mod mailbox;
 mod mark;
@@ -31,6 +34,7 @@ mod words;
 pub use loader::Unusable;
 pub use properties::device_properties;
 
+use super::learning::LearningKernels;
 use super::{
     Bootstrap, Kernels, Mark, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
 };
@@ -180,6 +184,10 @@ impl Platform for CudaPlatform {
         self
     }
 
+    fn learning(&self) -> &dyn LearningKernels {
+        self
+    }
+
     fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
         self.make_local_transport(boot)
     }
@@ -214,6 +222,15 @@ impl Platform for CudaPlatform {
 
     fn is_capturing(&self, stream: Stream) -> Result<bool> {
         self.gpu.is_capturing(stream)
+    }
+
+    fn side_stream(&self) -> Stream {
+        gpu::PER_THREAD_STREAM
+    }
+
+    fn within(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let _entered = self.gpu.enter()?;
+        work()
     }
 
     fn meets_on_streams(&self) -> bool {

@@ -59,6 +59,9 @@ struct Segment {
     first_run: usize,
 }
 
+/// Begin and end of a run among the sorted pairs.
+type Run = (usize, usize);
+
 impl Segment {
     fn is_hot(&self) -> bool {
         self.end - self.begin > RUN_GRADIENTS
@@ -138,7 +141,7 @@ fn sorted_pairs(step: &Step<'_>) -> Result<Vec<Pair>> {
 }
 
 /// One segment a row, and the runs of those that have more than one.
-fn segments(pairs: &[Pair]) -> Result<(Vec<Segment>, Vec<(usize, usize)>)> {
+fn segments(pairs: &[Pair]) -> Result<(Vec<Segment>, Vec<Run>)> {
     let count = pairs.chunk_by(|a, b| a.0 == b.0).count();
     let mut segments: Vec<Segment> = room(count)?;
     let mut hot_runs = Vec::new();
