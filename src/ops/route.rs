@@ -312,7 +312,7 @@ fn served<'a>(memory: &'a Memory, partitions: &[Address]) -> Served<'a> {
 }
 
 /// Keeps the memory under an operand mapped while the call runs.
-fn lease(operand: &Operand) -> Option<MappedBases> {
+pub(super) fn lease(operand: &Operand) -> Option<MappedBases> {
     match &operand.storage {
         Storage::Memory(memory) => memory.mapped_bases().ok(),
         Storage::Pointer(_) => None,

@@ -2,15 +2,15 @@
 
 use super::{Cache, Leases, apart, meet};
 use crate::comm::Session;
-use crate::error::{Error, Kind, Result, ensure};
+use crate::error::{Error, Kind, Result};
 use crate::kinds::{AllocationType, DType};
 use crate::memory::Route;
 use crate::ops::announce::Served;
 use crate::ops::leg::{Circle, Field, bytes_of, with_workspace};
 use crate::ops::operand::Data;
-use crate::ops::owners::{Delivery, Parcel, deliver};
+use crate::ops::owners::{Delivery, Parcel, deliver, keep};
 use crate::ops::plan::{Holder, Operation, Plan, Request, plan};
-use crate::ops::route::{Call, deal};
+use crate::ops::route::{Call, deal, lease};
 use crate::ops::{Buffers, Scratch, exchange};
 use crate::platform::caching::{CachedGather, Loads, Misses};
 use crate::platform::learning::RoundRobin;
@@ -46,28 +46,49 @@ pub fn gather(
     stream: Stream,
 ) -> Result<()> {
     let platform = cache.comm.platform();
-    // All ranks record together, so all are refused.
-    ensure!(
-        !platform.is_capturing(stream)?,
-        NotSupported,
-        "a cached table is ordered among several streams, which a recording stream (graph capture) cannot take part in"
-    );
+    let recording = platform.is_capturing(stream)?;
+    let _leases = (lease(indices), lease(output));
+    platform.within(&mut || {
+        if !recording {
+            return run(cache, named, Ok(indices), output, adjust, buffers, stream);
+        }
+        // The others are served on a stream that does its work now, so that the recording stays whole.
+        let refused = Error::new(
+            Kind::NotSupported,
+            "a cached table is ordered among several streams, which a recording stream (graph capture) cannot take part in",
+        );
+        let aside = platform.side_stream();
+        let outcome = run(cache, named, Err(refused), output, adjust, buffers, aside);
+        platform.synchronize(aside)?;
+        outcome
+    })
+}
+
+fn run(
+    cache: &Cache,
+    named: Named<'_>,
+    indices: Result<&Operand>,
+    output: &Operand,
+    adjust: bool,
+    buffers: &dyn Buffers,
+    stream: Stream,
+) -> Result<()> {
     let call = CachedCall {
         cache,
         named,
         output,
         buffers,
-        platform,
+        platform: cache.comm.platform(),
         launch: Launch {
             stream,
             ..Launch::default()
         },
     };
     let leases = cache.leases();
-    let planned = leases
-        .as_ref()
-        .map_err(Error::clone)
-        .and_then(|_| call.plan(indices));
+    let planned = indices.and_then(|indices| {
+        leases.as_ref().map_err(Error::clone)?;
+        call.plan(indices)
+    });
     let (planned, own_failure) = apart(planned);
     let (plan, _ids) = planned.unwrap_or((None, None));
     let leases = leases.ok();
@@ -144,30 +165,39 @@ impl<'a> CachedCall<'a> {
         }
     }
 
-    /// The ids of all ranks whose rows this rank caches.
+    /// The ids of all ranks whose rows this rank caches, with what an adjustment needs to work in; `None` if there are none.
     fn deliver<'s>(
         &self,
         field: &Field<'s>,
         session: &Session<'_>,
         plan: Option<&Plan>,
-        serves: bool,
-    ) -> Result<(Delivery<'s>, Result<()>)> {
+        leases: Option<&Leases>,
+    ) -> Result<(Option<Delivery<'s>>, Result<()>)> {
+        let cache = self.cache;
         let parcel = plan.map(|plan| Parcel {
             ids: plan.indices,
             rows: None,
             cols: 0,
         });
-        if self.cache.comm.size() == 1 {
-            let delivery = parcel.map_or_else(Delivery::empty, Delivery::own);
-            return Ok((delivery, Ok(())));
+        let needs = |parcel: &Parcel| match leases {
+            Some(leases) if parcel.ids.count > 0 => self
+                .platform
+                .caching()
+                .adjust_workspace_bytes(&cache.view(leases), parcel.ids.count),
+            _ => Ok(0),
+        };
+        if cache.comm.size() == 1 {
+            let kept = parcel.map(|parcel| keep(field, parcel, &needs)).transpose()?;
+            return Ok((kept, Ok(())));
         }
-        let transport = self.cache.comm.transport(session)?;
+        let transport = cache.comm.transport(session)?;
         let circle = Circle {
             boot: session,
             transport: &*transport,
         };
-        let start_rows = self.cache.start_rows();
-        deliver(field, circle, &self.cache.owners(&start_rows, serves), parcel)
+        let start_rows = cache.start_rows();
+        let owners = cache.owners(&start_rows, leases.is_some());
+        deliver(field, circle, &owners, parcel, &needs)
     }
 
     /// Every line can be read from here.
@@ -182,13 +212,11 @@ impl<'a> CachedCall<'a> {
             cache.turns.change(self.platform, stream, |ordered| {
                 meet(&session, stream)?;
                 let field = self.field(&session);
-                let (delivery, sent) = self.deliver(&field, &session, plan, leases.is_some())?;
-                let adjusted = match leases {
-                    Some(leases) => {
-                        ordered.and_then(|()| cache.adjust(&field, &cache.view(leases), &delivery.ids))
-                    }
-                    None => ordered,
-                };
+                let (delivery, sent) = self.deliver(&field, &session, plan, leases)?;
+                let adjusted = ordered.and_then(|()| match (leases, &delivery) {
+                    (Some(leases), Some(delivery)) => cache.adjust_to(&cache.view(leases), delivery, stream),
+                    _ => Ok(()),
+                });
                 meet(&session, stream)?;
                 Ok(sent.and(adjusted))
             })?
@@ -264,7 +292,17 @@ impl<'a> CachedCall<'a> {
         let reader = |table: &Table<'_>, ids: &Indices, rows: &Rows| match leases {
             Some(leases) => {
                 if adjust {
-                    cache.adjust(&field, &cache.view(leases), ids)?;
+                    let parcel = Parcel {
+                        ids: *ids,
+                        rows: None,
+                        cols: 0,
+                    };
+                    let needs = |parcel: &Parcel| {
+                        let kernels = self.platform.caching();
+                        kernels.adjust_workspace_bytes(&cache.view(leases), parcel.ids.count)
+                    };
+                    let kept = keep(&field, parcel, &needs)?;
+                    cache.adjust_to(&cache.view(leases), &kept, stream)?;
                 }
                 self.look_up(leases, *ids, *rows, table.cols, Misses::Table(table), !adjust)
             }
@@ -403,27 +441,29 @@ impl<'a> CachedCall<'a> {
         ordered: Result<()>,
     ) -> Result<(Option<Admitted<'s>>, Result<()>)> {
         meet(session, self.launch.stream)?;
-        let (delivery, sent) = self.deliver(field, session, plan, leases.is_some())?;
-        let admitted = ordered.and_then(|()| match leases {
-            Some(leases) if delivery.ids.count > 0 => self.admit(field, leases, &delivery.ids).map(Some),
+        let (delivery, sent) = self.deliver(field, session, plan, leases)?;
+        let admitted = ordered.and_then(|()| match (leases, &delivery) {
+            (Some(leases), Some(delivery)) if delivery.parcel.ids.count > 0 => {
+                self.admit(field, leases, delivery).map(Some)
+            }
             _ => Ok(None),
         });
         let (admitted, failure) = apart(admitted);
         Ok((admitted.flatten(), sent.and(failure)))
     }
 
-    fn admit<'s>(&self, field: &Field<'s>, leases: &Leases, ids: &Indices) -> Result<Admitted<'s>> {
-        let (cache, kernels) = (self.cache, self.platform.caching());
-        let view = cache.view(leases);
+    fn admit<'s>(&self, field: &Field<'s>, leases: &Leases, delivery: &Delivery<'_>) -> Result<Admitted<'s>> {
+        let (cache, ids) = (self.cache, &delivery.parcel.ids);
         let words = bytes_of(ids.count as u64, DType::Int64.size_bytes());
         let (scratch, [rows, lines, buffer]) =
             field.arena([words, words, bytes_of(ids.count as u64, cache.row_stride_bytes)])?;
         let loads = Loads { rows, lines };
-        let bytes = kernels.adjust_workspace_bytes(&view, ids.count)?;
-        let adjustment = cache.tick(ids.count);
-        with_workspace(self.buffers, bytes, self.launch, |launch| {
-            kernels.admit(&view, ids, adjustment, loads, launch)
-        })?;
+        let launch = Launch {
+            workspace: delivery.workspace,
+            ..self.launch
+        };
+        let kernels = self.platform.caching();
+        kernels.admit(&cache.view(leases), ids, cache.tick(ids.count), loads, launch)?;
         Ok(Admitted {
             loads,
             buffer,

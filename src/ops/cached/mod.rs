@@ -7,16 +7,15 @@ mod turns;
 pub use gather::{Named, gather};
 pub use turns::Turns;
 
-use super::leg::{Field, with_workspace};
-use super::owners::Owners;
+use super::owners::{Delivery, Owners};
 use crate::comm::{Communicator, Session};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, fail};
 use crate::kinds::DType;
 use crate::memory::{MappedBases, Memory, Route};
 use crate::platform::caching::{
     AGE_ACCESSES_PER_LINE, Adjustment, AfterWriteBack, CacheCounters, CacheView, Geometry, StateLines,
 };
-use crate::platform::{Bootstrap, Indices, Launch, Platform, Stream};
+use crate::platform::{Bootstrap, Launch, Platform, Stream};
 use crate::span::Address;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -159,19 +158,27 @@ impl Cache {
         clock.tick(accesses as u64, self.geometry.lines())
     }
 
-    /// Counts the accesses of `ids`, which this rank is responsible for, and brings rows in that deserve it. In a change's turn.
+    /// Counts the accesses of delivered ids, which this rank is responsible for, and brings rows in that deserve it. The delivery has what
+    /// the platform needs to work in. In a change's turn.
     /// # Errors
     /// OUT_OF_MEMORY, CUDA_ERROR.
-    pub(super) fn adjust(&self, field: &Field<'_>, view: &CacheView<'_>, ids: &Indices) -> Result<()> {
+    pub(super) fn adjust_to(
+        &self,
+        view: &CacheView<'_>,
+        delivery: &Delivery<'_>,
+        stream: Stream,
+    ) -> Result<()> {
+        let ids = &delivery.parcel.ids;
         if ids.count == 0 {
             return Ok(());
         }
-        let kernels = field.platform.caching();
-        let bytes = kernels.adjust_workspace_bytes(view, ids.count)?;
-        let adjustment = self.tick(ids.count);
-        with_workspace(field.buffers, bytes, field.plain_launch(), |launch| {
-            kernels.adjust(view, ids, adjustment, launch)
-        })
+        let launch = Launch {
+            stream,
+            workspace: delivery.workspace,
+            ..Launch::default()
+        };
+        let kernels = self.comm.platform().caching();
+        kernels.adjust(view, ids, self.tick(ids.count), launch)
     }
 
     /// Writes changed lines (and states) of all ranks to the table, and empties them if asked to. When it returns, every rank sees them
@@ -186,10 +193,12 @@ impl Cache {
         stream: Stream,
     ) -> Result<()> {
         let platform = self.comm.platform();
+        let (mine, stream) = match platform.is_capturing(stream)? {
+            false => (mine.and_then(|()| platform.check_stream(stream)), stream),
+            true => (refuse_recording(operation), platform.side_stream()),
+        };
         let session = self.comm.enter(operation)?;
-        let leases = mine
-            .and_then(|()| platform.check_stream(stream))
-            .and_then(|()| self.leases());
+        let leases = mine.and_then(|()| self.leases());
         self.turns.change(platform, stream, |ordered| {
             let before = platform.synchronize(stream);
             session.barrier()?;
@@ -246,6 +255,13 @@ pub(super) fn meet(session: &Session<'_>, stream: Stream) -> Result<()> {
     let done = platform.synchronize(stream);
     session.barrier()?;
     done
+}
+
+fn refuse_recording<T>(operation: &str) -> Result<T> {
+    fail!(
+        NotSupported,
+        "{operation} waits for its work, which a recording stream (graph capture) cannot do"
+    )
 }
 
 /// A failure that a rank keeps to itself while it takes part.
