@@ -313,11 +313,12 @@ fn served<'a>(memory: &'a Memory, partitions: &[Address]) -> Served<'a> {
         rank,
         own: partitions.get(rank).copied(),
         identity: memory.number(),
+        through: None,
     }
 }
 
 /// Keeps the memory under an operand mapped while the call runs.
-fn lease(operand: &Operand) -> Option<MappedBases> {
+pub(super) fn lease(operand: &Operand) -> Option<MappedBases> {
     match &operand.storage {
         Storage::Memory(memory) => memory.mapped_bases().ok(),
         Storage::Pointer(_) => None,

@@ -19,6 +19,7 @@ mod layouts;
 mod learning;
 mod loader;
 mod mailbox;
+mod mark;
 pub mod nccl;
 mod probe;
 mod properties;
@@ -36,7 +37,7 @@ pub use properties::device_properties;
 
 use super::learning::LearningKernels;
 use super::{
-    Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
+    Bootstrap, Kernels, Mark, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
 };
 use crate::error::{Result, ensure, fail};
 use crate::span::Address;
@@ -241,6 +242,10 @@ impl Platform for CudaPlatform {
             return Ok(Some(Box::new(pool.take(bytes, stream)?)));
         }
         Ok(Some(Box::new(words::DeviceWords::room(&self.gpu, bytes)?)))
+    }
+
+    fn mark(&self) -> Result<Option<Box<dyn Mark>>> {
+        Ok(Some(Box::new(mark::EventMark::new(&self.gpu)?)))
     }
 
     fn check_stream(&self, stream: Stream) -> Result<()> {
