@@ -5,6 +5,7 @@ mod abort;
 mod board;
 mod collective;
 pub mod driver;
+mod fabric;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
