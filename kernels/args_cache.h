@@ -51,7 +51,7 @@ typedef struct wmk_cache {
 } wmk_cache;
 
 // The most bits of rows that order what is read from the table.
-#define WMK_MOST_CACHE_ORDER_BITS 14
+#define WMK_MOST_CACHE_ORDER_BITS 13
 
 // Counts the ids, and lets rows into the cache that are asked for more often than the ones they replace. Ids of other ranks'
 // rows are left out. What is replaced and dirty is written back first.
@@ -88,10 +88,9 @@ typedef struct wmk_cache_lookup_args {
   uint64_t count;      // below 2^31
   int64_t *lines;      // room for `count`: the line, the ranks' lines numbered through; -1 for none
   int64_t *missed;     // NULL, or room for `count`: the id where it has no line, else -1
-  // NULL, or room for `count` positions and one more word: the positions of the ids without a line, by the order_bits of
-  // the id, and how many there are.
+  // NULL, or room for `count` positions: those of the ids without a line, in the order of the upper order_bits of the ids.
   uint32_t *order;
-  uint32_t *misses;
+  uint32_t *misses;  // with `order`: how many there are
   uint64_t counters;  // of lookups and hits, as wmk_cache has it, or 0
   uint64_t scratch;   // needed with `order` only
   uint64_t scratch_bytes;
@@ -105,12 +104,11 @@ typedef struct wmk_cache_lookup_args {
 
 int wmk_cache_lookup(const wmk_cache_lookup_args *args, wmk_stream stream);
 
-// Two gathers into the same rows: of a table what `misses` (on the device) says, in the order given; of the lines of a cache the
-// others. Both run side by side where their kernels are the same.
+// Two gathers into the same rows: `misses`, in an order and with a count_at as a lookup gives them, and `hits`, the lookup's
+// lines in the ranks' lines. They run side by side where one kernel serves both.
 typedef struct wmk_cache_gather_args {
   wmk_rows_args hits;
   wmk_rows_args misses;
-  const uint32_t *miss_count;
 } wmk_cache_gather_args;
 
 int wmk_cache_gather(const wmk_cache_gather_args *args, wmk_stream stream);

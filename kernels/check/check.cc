@@ -16,6 +16,10 @@ int main(int argc, char **argv) {
   CUDA(wmk_scatter(nullptr, nullptr));
   CUDA(wmk_bucket(nullptr, nullptr));
   CUDA(wmk_meet(nullptr, nullptr));
+  CUDA(wmk_cache_adjust(nullptr, nullptr));
+  CUDA(wmk_cache_lookup(nullptr, nullptr));
+  CUDA(wmk_cache_gather(nullptr, nullptr));
+  CUDA(wmk_cache_flush(nullptr, nullptr));
   Tally tally;
   auto section = [&](const char *name, auto body) {
     const Tally before = tally;
@@ -26,6 +30,8 @@ int main(int argc, char **argv) {
   section("rows in tight memory", [&] { check_rows_in_tight_memory(tally); });
   section("ids", [&] { check_ids(tally); });
   section("rows", [&] { check_rows(tally, rounds); });
+  section("sketches", [&] { check_sketch(tally); });
+  section("caches", [&] { check_caches(tally, rounds); });
   section("meetings", [&] { check_meetings(tally); });
   if (argc <= 2) section("a large gather", [&] { check_large(tally); });
   printf("%d passed, %d failed\n", tally.passed, tally.failed);

@@ -1,0 +1,81 @@
+// Writing back what a cache has changed, and emptying it. A warp has 32 sets in its eye and goes to those with dirty lines.
+
+#include <cuda_runtime.h>
+
+#include "bits.cuh"
+#include "cache.cuh"
+#include "told.cuh"
+
+namespace wmk {
+
+namespace {
+
+constexpr uint32_t kThreads = 256;
+
+// The dirty rows of a set, by a warp.
+__device__ __forceinline__ void save_rows(uint32_t dirty, const uint32_t *tags, uint64_t first_line, uint64_t lines,
+                                          uint64_t raw, uint64_t stride_bytes, uint32_t lane) {
+  while (dirty != 0) {
+    const uint32_t line = __ffs(dirty) - 1;
+    dirty &= dirty - 1;
+    const uint64_t from = lines + (first_line + line) * stride_bytes;
+    const uint64_t to = raw + (tags[line] - 1) * stride_bytes;
+    for (uint64_t at = lane * 16; at < stride_bytes; at += 32 * 16) store(to + at, load<16>(from + at));
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) flush_sets(const __grid_constant__ wmk_cache cache, uint32_t writes_back, uint32_t drops) {
+  __shared__ uint32_t written;
+  if (threadIdx.x == 0) written = 0;
+  __syncthreads();
+  const uint32_t lane = threadIdx.x % 32;
+  for (uint64_t first = (blockIdx.x * uint64_t{kThreads} + threadIdx.x) & ~uint64_t{31}; first < cache.set_count;
+       first += uint64_t{gridDim.x} * kThreads) {
+    const bool there = first + lane < cache.set_count;
+    wmk_cache_set *of_set = sets_of(cache) + first + lane;
+    const uint32_t dirty = there && writes_back ? of_set->dirty : 0;
+    const uint32_t state_dirty = there && writes_back ? of_set->state_dirty : 0;
+    uint32_t sets = __ballot_sync(0xffffffff, (dirty | state_dirty) != 0);
+    if (dirty != 0) atomicAdd(&written, __popc(dirty));
+    while (sets != 0) {
+      const uint32_t k = __ffs(sets) - 1;
+      sets &= sets - 1;
+      const uint64_t first_line = (first + k) * cache_ways;
+      const auto *tags = reinterpret_cast<const uint32_t *>(tags_of(cache.tags, first + k));
+      save_rows(__shfl_sync(0xffffffff, dirty, k), tags, first_line, cache.lines, cache.raw, cache.stride_bytes, lane);
+      save_rows(__shfl_sync(0xffffffff, state_dirty, k), tags, first_line, cache.state_lines, cache.raw_states,
+                cache.state_stride_bytes, lane);
+    }
+    if (there && (dirty | state_dirty) != 0) of_set->dirty = of_set->state_dirty = 0;
+    __syncwarp();
+    if (drops) {
+      if (there) of_set->dirty = of_set->state_present = of_set->state_dirty = 0;
+      const uint64_t end = first + 32 < cache.set_count ? first + 32 : cache.set_count;
+      auto *tags = reinterpret_cast<uint32_t *>(cache.tags);
+      for (uint64_t line = first * cache_ways + lane; line < end * cache_ways; line += 32) tags[line] = 0;
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x != 0 || written == 0) return;
+  auto *counts = reinterpret_cast<unsigned long long *>(cache.counts);
+  atomicAdd(&counts[WMK_CACHE_WRITE_BACKS], written);
+  atomicAdd(&counts[WMK_CACHE_BYTES_WRITTEN], written * cache.stride_bytes);
+}
+
+cudaError_t flush(const wmk_cache_flush_args *args, cudaStream_t stream) {
+  if (args == nullptr) {
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, flush_sets);
+  }
+  if (args->cache.set_count == 0 || args->cache.stride_bytes % 16 != 0) return cudaErrorInvalidValue;
+  const uint64_t needed = (args->cache.set_count + kThreads - 1) / kThreads;
+  flush_sets<<<needed < 1056 ? static_cast<uint32_t>(needed) : 1056, kThreads, 0, stream>>>(args->cache, args->writes_back,
+                                                                                            args->drops);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+}  // namespace wmk
+
+int wmk_cache_flush(const wmk_cache_flush_args *args, wmk_stream stream) { return wmk::told(wmk::flush(args, stream)); }
