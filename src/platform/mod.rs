@@ -2,9 +2,11 @@
 //! A platform is chosen once per process; the rooms above speak to it through the traits below.
 
 pub mod bootstrap;
+pub mod caching;
 mod choice;
 pub mod cpu;
 pub mod cuda;
+pub mod learning;
 pub mod meeting;
 pub mod pages;
 pub mod process;
@@ -46,6 +48,16 @@ pub trait Platform: Send + Sync {
 
     /// Loops and kernels that move rows.
     fn kernels(&self) -> &dyn Kernels;
+
+    /// What tables that learn need beyond that.
+    fn learning(&self) -> &dyn learning::LearningKernels {
+        &learning::CannotLearn
+    }
+
+    /// What caches of tables need beyond that.
+    fn caching(&self) -> &dyn caching::CacheKernels {
+        &caching::CannotCache
+    }
 
     /// Makes the transport that moves bytes between the ranks of one host by local copies. Collective over `boot`.
     fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>>;
