@@ -7,46 +7,25 @@
 extern "C" {
 #endif
 
-// What a rank keeps of each of its sets; zero at first.
-typedef struct wmk_cache_set {
-  uint32_t candidates;     // how many rows of this call may enter; 0 between calls
-  uint32_t newest;         // the last of them
-  uint32_t dirty;          // lines that the table does not have yet, a bit each
-  uint32_t state_present;  // lines whose optimizer states are in the cache
-  uint32_t state_dirty;    // of those, what the table of states does not have yet
-  uint32_t reserved[3];
-} wmk_cache_set;
-
-// What is counted, in 64 bits each, since the cache was made.
-enum wmk_cache_count {
-  WMK_CACHE_LOOKUPS = 0,
-  WMK_CACHE_HITS = 1,
-  WMK_CACHE_LOADS = 2,
-  WMK_CACHE_EVICTIONS = 3,
-  WMK_CACHE_WRITE_BACKS = 4,
-  WMK_CACHE_BYTES_READ = 5,     // from the table
-  WMK_CACHE_BYTES_WRITTEN = 6,  // to the table
-  WMK_CACHE_COUNTS = 8,
-};
-
 // The part of a cache that a rank owns: lines for the rows [first_row, first_row + rows) of a table. A row is meant by its
 // distance from first_row; line l of set s is line 32 * s + l. Addresses of rows and strides are multiples of 16.
+// common/cache.h has what lies in the control memory.
 typedef struct wmk_cache {
   uint64_t tags;    // uint32_t, of every line the row in it + 1, 0 for none
   uint64_t lines;   // of stride_bytes each
-  uint64_t sets;    // wmk_cache_set
+  uint64_t head;    // cache_head
+  uint64_t sets;    // cache_set
   uint64_t sketch;  // uint64_t
-  uint64_t counts;  // uint64_t[WMK_CACHE_COUNTS]
-  uint64_t raw;     // the rows of the table, of stride_bytes each; 0 where they are not the rank's to read
+  uint64_t home;    // the rows of the table, of stride_bytes each; 0 where they are elsewhere
   uint64_t stride_bytes;
   uint64_t state_lines;  // the optimizer states of the lines; 0 for none
-  uint64_t raw_states;   // the table of states
+  uint64_t state_home;   // the table of states
   uint64_t state_stride_bytes;
   uint64_t first_row;
   uint64_t rows;  // below 2^32 - 1
   uint64_t set_count;
   uint64_t sketch_words;
-  uint32_t direct;  // there is a line for every row
+  uint32_t whole;  // there is a line for every row
   uint32_t reserved;
 } wmk_cache;
 
@@ -70,9 +49,8 @@ typedef struct wmk_cache_adjust_args {
   uint32_t id_bytes;       // 4 or 8, signed
   uint32_t order_bits;     // 0 to WMK_MOST_CACHE_ORDER_BITS; rows are loaded in the order of so many bits of theirs
   uint32_t load_blocks;    // most blocks that load rows
-  uint32_t halves;         // halves the sketch first
-  uint32_t counts;         // lookups and hits are counted
-  uint32_t reserved;
+  uint32_t ages;           // halves all counts when the ids have been counted
+  uint32_t reserved[2];
 } wmk_cache_adjust_args;
 
 int wmk_cache_adjust(const wmk_cache_adjust_args *args, wmk_stream stream);
@@ -87,18 +65,17 @@ typedef struct wmk_cache_lookup_args {
   const void *ids;
   uint64_t count;      // below 2^31
   int64_t *lines;      // room for `count`: the line, the ranks' lines numbered through; -1 for none
-  int64_t *missed;     // NULL, or room for `count`: the id where it has no line, else -1
+  void *missed;        // NULL, or room for `count` ids of id_bytes: the id where it has no line, else -1
   // NULL, or room for `count` positions: those of the ids without a line, in the order of the upper order_bits of the ids.
   uint32_t *order;
   uint32_t *misses;  // with `order`: how many there are
-  uint64_t counters;  // of lookups and hits, as wmk_cache has it, or 0
+  uint64_t head;      // a cache_head that counts lookups and hits, or 0
   uint64_t scratch;   // needed with `order` only
   uint64_t scratch_bytes;
   uint64_t *needed_bytes;  // host; set and nothing else done where scratch is 0 and order is not NULL
-  uint64_t row_bytes;      // of a row of the table, to count what is read
   uint32_t id_bytes;
   uint32_t order_bits;
-  uint32_t direct;
+  uint32_t whole;
   uint32_t reserved;
 } wmk_cache_lookup_args;
 

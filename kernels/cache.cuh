@@ -6,11 +6,11 @@
 
 namespace wmk {
 
-constexpr uint32_t no_line = cache_ways;
+constexpr uint32_t no_line = cache_set_lines;
 
 // Where the 32 tags of a set are.
 __device__ __forceinline__ uint64_t tags_of(uint64_t tags, uint64_t set) {
-  return tags + set * cache_ways * sizeof(uint32_t);
+  return tags + set * cache_set_lines * sizeof(uint32_t);
 }
 
 // Of every lane a tag to find in the set whose tags begin at `at` (0: nothing to find): the line, or no_line. All lanes
@@ -44,8 +44,8 @@ __device__ __forceinline__ uint32_t find_lines(uint64_t at, uint32_t tag, uint32
   return at == 0 ? no_line : line;
 }
 
-__device__ __forceinline__ wmk_cache_set *sets_of(const wmk_cache &cache) {
-  return reinterpret_cast<wmk_cache_set *>(cache.sets);
+__device__ __forceinline__ cache_set *sets_of(const wmk_cache &cache) {
+  return reinterpret_cast<cache_set *>(cache.sets);
 }
 
 // Where a row of a table with a cache is to be read and written, and its optimizer states.
@@ -60,14 +60,14 @@ struct located_row {
 // on all lanes of the warp, which call this together; nobody else changes the row at the same time.
 __device__ __forceinline__ located_row locate_for_change(const wmk_cache &cache, uint32_t row) {
   const uint32_t lane = threadIdx.x % 32;
-  const uint64_t set = cache_set(row, cache.set_count, cache.direct != 0);
+  const uint64_t set = cache_set_of(row, cache_hash(row), cache.set_count, cache.whole);
   const uint32_t tag = reinterpret_cast<const uint32_t *>(tags_of(cache.tags, set))[lane];
   const uint32_t found = __ballot_sync(0xffffffff, tag == row + 1);
-  const uint64_t raw_states = cache.raw_states + row * cache.state_stride_bytes;
-  if (found == 0) return {cache.raw + row * cache.stride_bytes, raw_states, raw_states};
-  const uint64_t line = set * cache_ways + __ffs(found) - 1;
+  const uint64_t home_states = cache.state_home + row * cache.state_stride_bytes;
+  if (found == 0) return {cache.home + row * cache.stride_bytes, home_states, home_states};
+  const uint64_t line = set * cache_set_lines + __ffs(found) - 1;
   const uint64_t states = cache.state_lines + line * cache.state_stride_bytes;
-  wmk_cache_set *of_set = sets_of(cache) + set;
+  cache_set *of_set = sets_of(cache) + set;
   bool present = true;
   if (lane == 0) {
     // Other warps may be at other lines of the set.
@@ -79,7 +79,7 @@ __device__ __forceinline__ located_row locate_for_change(const wmk_cache &cache,
     }
   }
   present = __shfl_sync(0xffffffff, present, 0);
-  return {cache.lines + line * cache.stride_bytes, present ? states : raw_states, states};
+  return {cache.lines + line * cache.stride_bytes, present ? states : home_states, states};
 }
 
 }  // namespace wmk

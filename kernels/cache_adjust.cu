@@ -1,6 +1,6 @@
-// Which rows a cache holds follows their use. One kernel counts the ids in the sketch and hangs those without a line on lists,
-// one a set; a warp a set then lets in the rows that are asked for more often than those they replace; the rows are read
-// from the table in its order. Between calls of a rank the lists are empty.
+// Which rows a cache holds follows their use. One kernel counts the ids, in their lines or in the sketch, and hangs those
+// without a line on lists, one a set; a warp a set then lets in the rows that are asked for more often than those they
+// replace; these are read from the table in its order. Between calls of a rank the lists are empty.
 
 #include <cuda_runtime.h>
 
@@ -41,7 +41,6 @@ struct Job {
   const uint64_t *count_at;
   uint32_t count;
   uint32_t wide_ids;
-  uint32_t counts;
   Candidate *candidates;
   uint32_t *touched;
   uint32_t *touched_count;
@@ -60,23 +59,40 @@ __device__ __forceinline__ uint32_t count_of(const Job &job) {
   return count < job.count ? static_cast<uint32_t>(count) : job.count;
 }
 
-__device__ __forceinline__ unsigned long long *counter(const wmk_cache &cache, int which) {
-  return reinterpret_cast<unsigned long long *>(cache.counts) + which;
+__device__ __forceinline__ void add(uint64_t &counter, uint64_t what) {
+  if (what != 0) atomicAdd(reinterpret_cast<unsigned long long *>(&counter), what);
 }
 
-// One more use of a row. Where many count in one word at once, some uses are lost: it is a hot one then.
-__device__ __forceinline__ void count_use(const wmk_cache &cache, uint32_t row) {
-  const sketch_place place = sketch_find(row, cache.sketch_words);
-  auto *word = reinterpret_cast<unsigned long long *>(cache.sketch) + place.word;
-  unsigned long long seen = __ldcg(word);
+__device__ __forceinline__ cache_head &head_of(const wmk_cache &cache) {
+  return *reinterpret_cast<cache_head *>(cache.head);
+}
+
+// Replaces a word by what `change` makes of it; by nothing, where others keep changing it: then it counts a hot row.
+template <class Word, class Change>
+__device__ __forceinline__ void change_word(Word *word, Change change) {
+  Word seen = __ldcg(word);
 #pragma unroll 1
   for (int k = 0; k < kTries; k++) {
-    const unsigned long long used = sketch_used(seen, place.picks);
-    if (used == seen) return;
-    const unsigned long long there = atomicCAS(word, seen, used);
+    const Word changed = change(seen);
+    if (changed == seen) return;
+    const Word there = atomicCAS(word, seen, changed);
     if (there == seen) return;
     seen = there;
   }
+}
+
+__device__ __forceinline__ unsigned long long *word_of(const wmk_cache &cache, uint64_t hash) {
+  return reinterpret_cast<unsigned long long *>(cache.sketch) + sketch_word(hash, cache.sketch_words);
+}
+
+__device__ __forceinline__ void count_in_sketch(const wmk_cache &cache, uint64_t hash) {
+  change_word(word_of(cache, hash), [&](unsigned long long word) -> unsigned long long { return sketch_counted(word, hash); });
+}
+
+__device__ __forceinline__ void count_in_line(cache_set *of_set, uint32_t line) {
+  const uint32_t shift = line % 8 * 4;
+  change_word(&of_set->counts[line / 8],
+              [&](uint32_t word) { return (word >> shift & 15) == cache_most_count ? word : word + (1u << shift); });
 }
 
 __global__ void __launch_bounds__(kThreads) use_rows(const __grid_constant__ Job job) {
@@ -93,11 +109,16 @@ __global__ void __launch_bounds__(kThreads) use_rows(const __grid_constant__ Job
       if (id >= 0) row = static_cast<uint64_t>(id) - cache.first_row;
     }
     const bool mine = row < cache.rows;
-    const uint64_t set = mine ? cache_set(row, cache.set_count, cache.direct) : 0;
+    const uint64_t hash = cache_hash(row), set = mine ? cache_set_of(row, hash, cache.set_count, cache.whole) : 0;
+    cache_set *of_set = sets_of(cache) + set;
     const uint32_t tag = static_cast<uint32_t>(row) + 1;
     const uint32_t line = find_lines(mine ? tags_of(cache.tags, set) : 0, tag, lane);
-    if (mine) count_use(cache, static_cast<uint32_t>(row));
     const bool misses = mine && line == no_line;
+    if (misses) {
+      count_in_sketch(cache, hash);
+    } else if (mine) {
+      count_in_line(of_set, line);
+    }
     const uint32_t looking = __popc(__ballot_sync(0xffffffff, mine));
     const uint32_t missing = __ballot_sync(0xffffffff, misses);
     if (lane == 0) {
@@ -115,7 +136,6 @@ __global__ void __launch_bounds__(kThreads) use_rows(const __grid_constant__ Job
     const uint32_t same = __match_any_sync(0xffffffff, misses ? tag : 0);
     bool begins = false;
     if (misses && __ffs(same) - 1 == lane) {
-      wmk_cache_set *of_set = sets_of(cache) + set;
       if (__ldcg(&of_set->candidates) < kMostCandidates) {
         const uint32_t number = atomicAdd(&of_set->candidates, 1);
         begins = number == 0;
@@ -134,32 +154,31 @@ __global__ void __launch_bounds__(kThreads) use_rows(const __grid_constant__ Job
     }
   }
   __syncthreads();
-  if (threadIdx.x == 0 && job.counts) {
-    if (lookups != 0) atomicAdd(counter(cache, WMK_CACHE_LOOKUPS), lookups);
-    if (hits != 0) atomicAdd(counter(cache, WMK_CACHE_HITS), hits);
-  }
+  if (threadIdx.x != 0) return;
+  add(head_of(cache).lookups, lookups);
+  add(head_of(cache).hits, hits);
 }
 
-__device__ __forceinline__ uint32_t estimate_of(const wmk_cache &cache, uint32_t row) {
-  const sketch_place place = sketch_find(row, cache.sketch_words);
-  return sketch_estimate(reinterpret_cast<const uint64_t *>(cache.sketch)[place.word], place.picks);
+__device__ __forceinline__ uint32_t estimate_of(const wmk_cache &cache, uint64_t hash) {
+  return sketch_estimate(__ldcg(word_of(cache, hash)), hash);
 }
 
 // What the block lets in.
 struct Tally {
-  uint32_t loads, evictions, write_backs;
+  uint32_t loads, evictions, write_backs, state_write_backs;
 };
 
 // A warp decides for a set. A lane is a line of it and, at the same time, one of up to 32 candidates.
 __device__ void admit_to_set(const Job &job, uint32_t set, uint32_t lane, Tally *tally) {
   const wmk_cache &cache = job.cache;
-  wmk_cache_set *of_set = sets_of(cache) + set;
+  cache_set *of_set = sets_of(cache) + set;
   uint32_t *tags = reinterpret_cast<uint32_t *>(tags_of(cache.tags, set));
-  uint32_t tag = tags[lane];
+  const uint32_t old_tag = tags[lane], shift = lane % 8 * 4, old_count = of_set->counts[lane / 8] >> shift & 15;
+  uint32_t tag = old_tag, count = old_count;
   const uint32_t dirty = of_set->dirty, state_dirty = of_set->state_dirty;
   uint32_t next = of_set->newest;
   // The smaller, the sooner replaced; UINT32_MAX for rows that entered in this call.
-  uint32_t worth = tag == 0 ? lane : (estimate_of(cache, tag - 1) + 1) << 5 | lane;
+  uint32_t worth = tag == 0 ? lane : (count + 1) << 5 | lane;
   uint32_t entered = 0;
   while (next != 0) {
     uint32_t row = 0, number = 0;
@@ -181,7 +200,7 @@ __device__ void admit_to_set(const Job &job, uint32_t set, uint32_t lane, Tally 
         if (__shfl_sync(0xffffffff, tag, k) == row + 1) asks = false;
       }
     }
-    uint32_t wish = asks ? (estimate_of(cache, row) + 1) << 5 | lane : 0;
+    uint32_t wish = asks ? (estimate_of(cache, cache_hash(row)) + 1) << 5 | lane : 0;
     while (true) {
       const uint32_t best = __reduce_max_sync(0xffffffff, wish);
       const uint32_t least = __reduce_min_sync(0xffffffff, worth);
@@ -192,7 +211,7 @@ __device__ void admit_to_set(const Job &job, uint32_t set, uint32_t lane, Tally 
       if (lane == from) wish = 0;
       if (lane == to) {
         const bool replaces = tag != 0, was_dirty = dirty >> lane & 1, had_states = state_dirty >> lane & 1;
-        const uint32_t line = set * cache_ways + lane;
+        const uint32_t line = set * cache_set_lines + lane;
         if (job.load_ids != nullptr) {
           job.load_ids[its] = static_cast<int64_t>(cache.first_row + new_row);
           job.load_lines[its] = line;
@@ -204,13 +223,23 @@ __device__ void admit_to_set(const Job &job, uint32_t set, uint32_t lane, Tally 
         atomicAdd(&tally->loads, 1);
         if (replaces) atomicAdd(&tally->evictions, 1);
         if (was_dirty) atomicAdd(&tally->write_backs, 1);
+        if (had_states) atomicAdd(&tally->state_write_backs, 1);
         tag = new_row + 1;
         tags[lane] = tag;
+        count = (best >> 5) - 1;
         worth = UINT32_MAX;
       }
       entered |= 1u << to;
     }
   }
+  if (tag != old_tag && old_tag != 0) {
+    const uint64_t hash = cache_hash(old_tag - 1);
+    change_word(word_of(cache, hash),
+                [&](unsigned long long word) -> unsigned long long { return sketch_raised(word, hash, old_count); });
+  }
+  count <<= shift;
+  for (uint32_t step = 1; step < 8; step *= 2) count |= __shfl_xor_sync(0xffffffff, count, step);
+  if (entered != 0 && lane % 8 == 0) of_set->counts[lane / 8] = count;
   if (lane == 0) {
     of_set->candidates = 0;
     of_set->newest = 0;
@@ -231,20 +260,20 @@ __global__ void __launch_bounds__(kThreads) admit_rows(const __grid_constant__ J
     admit_to_set(job, job.touched[k], lane, &tally);
   }
   __syncthreads();
-  if (threadIdx.x != 0 || tally.loads == 0) return;
-  const uint64_t stride_bytes = job.cache.stride_bytes;
-  atomicAdd(counter(job.cache, WMK_CACHE_LOADS), tally.loads);
-  atomicAdd(counter(job.cache, WMK_CACHE_BYTES_READ), tally.loads * stride_bytes);
-  if (tally.evictions != 0) atomicAdd(counter(job.cache, WMK_CACHE_EVICTIONS), tally.evictions);
-  if (tally.write_backs != 0) {
-    atomicAdd(counter(job.cache, WMK_CACHE_WRITE_BACKS), tally.write_backs);
-    atomicAdd(counter(job.cache, WMK_CACHE_BYTES_WRITTEN), tally.write_backs * stride_bytes);
-  }
+  if (threadIdx.x != 0) return;
+  const uint64_t stride_bytes = job.cache.stride_bytes, state_stride_bytes = job.cache.state_stride_bytes;
+  cache_head &head = head_of(job.cache);
+  add(head.loads, tally.loads);
+  add(head.bytes_read, tally.loads * stride_bytes);
+  add(head.evictions, tally.evictions);
+  add(head.write_backs, tally.write_backs);
+  add(head.bytes_written, tally.write_backs * stride_bytes + tally.state_write_backs * state_stride_bytes);
 }
 
-// Calls `move(load, piece)` for every 16 bytes of the rows of `bytes` that entered, kFlight of them a thread at a time:
-// `look` for all of them before `move` for the first.
+// Pieces of 16 bytes that a thread has on their way.
 constexpr int kFlight = 4;
+
+// Brings the rows that entered into their lines; what was changed there goes to the table first.
 
 __global__ void __launch_bounds__(kThreads) load_rows(const __grid_constant__ Job job, const split by, uint32_t rows_a_round) {
   const wmk_cache &cache = job.cache;
@@ -266,14 +295,14 @@ __global__ void __launch_bounds__(kThreads) load_rows(const __grid_constant__ Jo
       Bits<16> in[kFlight];
 #pragma unroll
       for (int k = 0; k < kFlight; k++) {
-        if (load_of[k].row != UINT32_MAX) in[k] = load<16>(cache.raw + load_of[k].row * cache.stride_bytes + at[k]);
+        if (load_of[k].row != UINT32_MAX) in[k] = load<16>(cache.home + load_of[k].row * cache.stride_bytes + at[k]);
       }
 #pragma unroll
       for (int k = 0; k < kFlight; k++) {
         if (load_of[k].row == UINT32_MAX) continue;
         const uint64_t line = cache.lines + load_of[k].line * cache.stride_bytes + at[k];
         if (load_of[k].states & 1) {
-          store(cache.raw + (load_of[k].replaced - 1) * cache.stride_bytes + at[k], load<16>(line));
+          store(cache.home + (load_of[k].replaced - 1) * cache.stride_bytes + at[k], load<16>(line));
         }
         store(line, in[k]);
       }
@@ -289,14 +318,18 @@ __global__ void __launch_bounds__(kThreads) save_states(const __grid_constant__ 
     const Load load_of = job.loads[job.order[k]];
     if ((load_of.states & 2) == 0) continue;
     const uint64_t from = cache.state_lines + load_of.line * cache.state_stride_bytes;
-    const uint64_t to = cache.raw_states + (load_of.replaced - 1) * cache.state_stride_bytes;
+    const uint64_t to = cache.state_home + (load_of.replaced - 1) * cache.state_stride_bytes;
     for (uint64_t at = lane * 16; at < cache.state_stride_bytes; at += 32 * 16) store(to + at, load<16>(from + at));
   }
 }
 
-__global__ void __launch_bounds__(kThreads) halve_sketch(uint64_t *words, uint64_t count) {
-  for (uint64_t i = blockIdx.x * uint64_t{kThreads} + threadIdx.x; i < count; i += uint64_t{gridDim.x} * kThreads) {
-    words[i] = sketch_halved(words[i]);
+__global__ void __launch_bounds__(kThreads) halve_counts(const __grid_constant__ wmk_cache cache) {
+  const uint64_t first = blockIdx.x * uint64_t{kThreads} + threadIdx.x, step = uint64_t{gridDim.x} * kThreads;
+  auto *sketch = reinterpret_cast<uint64_t *>(cache.sketch);
+  for (uint64_t i = first; i < cache.sketch_words; i += step) sketch[i] = counts_halved(sketch[i]);
+  for (uint64_t i = first; i < cache.set_count * 2; i += step) {
+    auto *counts = reinterpret_cast<uint64_t *>(sets_of(cache)[i / 2].counts) + i % 2;
+    *counts = counts_halved(*counts);
   }
 }
 
@@ -316,11 +349,11 @@ uint32_t blocks_for(uint64_t work, uint64_t of_block, uint32_t most) {
 }
 
 cudaError_t adjust(const wmk_cache_adjust_args *args, cudaStream_t stream) {
-  if (args == nullptr) return load_kernels(use_rows, admit_rows, order_turns, load_rows, save_states, halve_sketch);
+  if (args == nullptr) return load_kernels(use_rows, admit_rows, order_turns, load_rows, save_states, halve_counts);
   const wmk_cache &cache = args->cache;
   const bool tells = args->load_ids != nullptr;
   if (args->count == 0 || args->count > INT32_MAX || args->order_bits > WMK_MOST_CACHE_ORDER_BITS ||
-      cache.rows >= UINT32_MAX || cache.set_count == 0 || cache.set_count > UINT32_MAX / cache_ways ||
+      cache.rows >= UINT32_MAX || cache.set_count == 0 || cache.set_count > UINT32_MAX / cache_set_lines ||
       cache.stride_bytes % 16 != 0 || cache.stride_bytes / 16 >= pieces_limit || cache.stride_bytes == 0 ||
       (!tells && args->load_blocks == 0)) {
     return cudaErrorInvalidValue;
@@ -350,16 +383,12 @@ cudaError_t adjust(const wmk_cache_adjust_args *args, cudaStream_t stream) {
   job.ids = args->ids;
   job.count_at = args->count_at;
   job.wide_ids = args->id_bytes == 8;
-  job.counts = args->counts;
   job.load_ids = args->load_ids;
   job.load_lines = args->load_lines;
   cudaError_t code = cudaMemsetAsync(words, 0, zeroed * sizeof(uint32_t), stream);
   if (code != cudaSuccess) return code;
-  if (args->halves) {
-    halve_sketch<<<blocks_for(cache.sketch_words, kThreads * 4, 4096), kThreads, 0, stream>>>(
-        reinterpret_cast<uint64_t *>(cache.sketch), cache.sketch_words);
-  }
   use_rows<<<blocks_for(job.count, kThreads, 2048), kThreads, 0, stream>>>(job);
+  if (args->ages) halve_counts<<<blocks_for(cache.sketch_words, kThreads * 4, 2048), kThreads, 0, stream>>>(cache);
   admit_rows<<<blocks_for(job.count, kWarps, 1056), kThreads, 0, stream>>>(job);
   if (!tells) {
     code = enqueue_order(job.turns, job.count, job.buckets, job.order, job.load_count, stream);

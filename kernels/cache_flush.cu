@@ -25,25 +25,26 @@ __device__ __forceinline__ void save_rows(uint32_t dirty, const uint32_t *tags, 
 }
 
 __global__ void __launch_bounds__(kThreads) flush_sets(const __grid_constant__ wmk_cache cache, uint32_t writes_back, uint32_t drops) {
-  __shared__ uint32_t written;
-  if (threadIdx.x == 0) written = 0;
+  __shared__ uint32_t written, states_written;
+  if (threadIdx.x == 0) written = states_written = 0;
   __syncthreads();
   const uint32_t lane = threadIdx.x % 32;
   for (uint64_t first = (blockIdx.x * uint64_t{kThreads} + threadIdx.x) & ~uint64_t{31}; first < cache.set_count;
        first += uint64_t{gridDim.x} * kThreads) {
     const bool there = first + lane < cache.set_count;
-    wmk_cache_set *of_set = sets_of(cache) + first + lane;
+    cache_set *of_set = sets_of(cache) + first + lane;
     const uint32_t dirty = there && writes_back ? of_set->dirty : 0;
     const uint32_t state_dirty = there && writes_back ? of_set->state_dirty : 0;
     uint32_t sets = __ballot_sync(0xffffffff, (dirty | state_dirty) != 0);
     if (dirty != 0) atomicAdd(&written, __popc(dirty));
+    if (state_dirty != 0) atomicAdd(&states_written, __popc(state_dirty));
     while (sets != 0) {
       const uint32_t k = __ffs(sets) - 1;
       sets &= sets - 1;
-      const uint64_t first_line = (first + k) * cache_ways;
+      const uint64_t first_line = (first + k) * cache_set_lines;
       const auto *tags = reinterpret_cast<const uint32_t *>(tags_of(cache.tags, first + k));
-      save_rows(__shfl_sync(0xffffffff, dirty, k), tags, first_line, cache.lines, cache.raw, cache.stride_bytes, lane);
-      save_rows(__shfl_sync(0xffffffff, state_dirty, k), tags, first_line, cache.state_lines, cache.raw_states,
+      save_rows(__shfl_sync(0xffffffff, dirty, k), tags, first_line, cache.lines, cache.home, cache.stride_bytes, lane);
+      save_rows(__shfl_sync(0xffffffff, state_dirty, k), tags, first_line, cache.state_lines, cache.state_home,
                 cache.state_stride_bytes, lane);
     }
     if (there && (dirty | state_dirty) != 0) of_set->dirty = of_set->state_dirty = 0;
@@ -52,14 +53,15 @@ __global__ void __launch_bounds__(kThreads) flush_sets(const __grid_constant__ w
       if (there) of_set->dirty = of_set->state_present = of_set->state_dirty = 0;
       const uint64_t end = first + 32 < cache.set_count ? first + 32 : cache.set_count;
       auto *tags = reinterpret_cast<uint32_t *>(cache.tags);
-      for (uint64_t line = first * cache_ways + lane; line < end * cache_ways; line += 32) tags[line] = 0;
+      for (uint64_t line = first * cache_set_lines + lane; line < end * cache_set_lines; line += 32) tags[line] = 0;
     }
   }
   __syncthreads();
-  if (threadIdx.x != 0 || written == 0) return;
-  auto *counts = reinterpret_cast<unsigned long long *>(cache.counts);
-  atomicAdd(&counts[WMK_CACHE_WRITE_BACKS], written);
-  atomicAdd(&counts[WMK_CACHE_BYTES_WRITTEN], written * cache.stride_bytes);
+  if (threadIdx.x != 0 || (written | states_written) == 0) return;
+  auto *head = reinterpret_cast<cache_head *>(cache.head);
+  atomicAdd(reinterpret_cast<unsigned long long *>(&head->write_backs), written);
+  atomicAdd(reinterpret_cast<unsigned long long *>(&head->bytes_written),
+            written * cache.stride_bytes + states_written * cache.state_stride_bytes);
 }
 
 cudaError_t flush(const wmk_cache_flush_args *args, cudaStream_t stream) {

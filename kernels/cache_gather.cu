@@ -17,18 +17,17 @@ struct Lookup {
   uint64_t tags[kMost];
   uint64_t reciprocal;
   uint32_t ranks;
-  uint32_t direct;
+  uint32_t whole;
   uint64_t rows;
   uint64_t set_count;
   const void *ids;
   uint32_t count;
   uint32_t wide_ids;
   int64_t *lines;
-  int64_t *missed;
+  void *missed;
   uint64_t *turns;
   Buckets buckets;
-  unsigned long long *counters;
-  uint64_t row_bytes;
+  cache_head *head;
 };
 
 template <int kMost>
@@ -50,27 +49,30 @@ __global__ void __launch_bounds__(kThreads) look_up(const __grid_constant__ Look
       if (kMost > one_place) owner = owner_of(job.start_rows, job.ranks, job.reciprocal, id);
       const uint64_t row = id - job.start_rows[owner];
       tag = static_cast<uint32_t>(row) + 1;
-      set = cache_set(row, job.set_count, job.direct);
-      at = tags_of(job.tags[owner], set);
+      set = cache_set_of(row, cache_hash(row), job.set_count, job.whole);
+      // The tags of ranks that are not mapped are nowhere.
+      at = job.tags[owner] == 0 ? 0 : tags_of(job.tags[owner], set);
     }
     const uint32_t found = find_lines(at, tag, lane);
     const bool hit = found != no_line;
     const uint32_t asking = __ballot_sync(0xffffffff, asks), hitting = __ballot_sync(0xffffffff, hit);
-    if (lane == 0 && job.counters != nullptr) {
+    if (lane == 0 && job.head != nullptr) {
       atomicAdd(&lookups, __popc(asking));
       atomicAdd(&hits, __popc(hitting));
     }
     if (i >= job.count) continue;
-    job.lines[i] = hit ? static_cast<int64_t>((owner * job.set_count + set) * cache_ways + found) : -1;
+    job.lines[i] = hit ? static_cast<int64_t>((owner * job.set_count + set) * cache_set_lines + found) : -1;
     const bool misses = asks && !hit;
-    if (job.missed != nullptr) job.missed[i] = misses ? id : -1;
+    if (job.missed != nullptr && job.wide_ids) static_cast<int64_t *>(job.missed)[i] = misses ? id : -1;
+    if (job.missed != nullptr && !job.wide_ids) {
+      static_cast<int32_t *>(job.missed)[i] = misses ? static_cast<int32_t>(id) : -1;
+    }
     if (job.turns != nullptr) job.turns[i] = misses ? take_turn(job.buckets, id) : no_turn;
   }
   __syncthreads();
-  if (threadIdx.x != 0 || job.counters == nullptr || lookups == 0) return;
-  atomicAdd(&job.counters[WMK_CACHE_LOOKUPS], lookups);
-  if (hits != 0) atomicAdd(&job.counters[WMK_CACHE_HITS], hits);
-  if (hits != lookups) atomicAdd(&job.counters[WMK_CACHE_BYTES_READ], (lookups - hits) * job.row_bytes);
+  if (threadIdx.x != 0 || job.head == nullptr || lookups == 0) return;
+  atomicAdd(reinterpret_cast<unsigned long long *>(&job.head->lookups), lookups);
+  if (hits != 0) atomicAdd(reinterpret_cast<unsigned long long *>(&job.head->hits), hits);
 }
 
 template <int kMost>
@@ -96,15 +98,14 @@ cudaError_t look_up_in(const wmk_cache_lookup_args &args, cudaStream_t stream) {
   for (uint64_t k = 0; k <= args.ranks; k++) job.start_rows[k] = args.start_rows[k];
   job.reciprocal = equal_parts_reciprocal(args.start_rows, args.ranks);
   job.ranks = static_cast<uint32_t>(args.ranks);
-  job.direct = args.direct;
+  job.whole = args.whole;
   job.rows = args.rows;
   job.set_count = args.set_count;
   job.ids = args.ids;
   job.wide_ids = args.id_bytes == 8;
   job.lines = args.lines;
   job.missed = args.missed;
-  job.counters = reinterpret_cast<unsigned long long *>(args.counters);
-  job.row_bytes = args.row_bytes;
+  job.head = reinterpret_cast<cache_head *>(args.head);
   const uint32_t needed = (job.count + kThreads - 1) / kThreads;
   look_up<kMost><<<needed < 2048 ? needed : 2048, kThreads, 0, stream>>>(job);
   const cudaError_t code = cudaGetLastError();

@@ -1,6 +1,6 @@
 // Checks the kernels on the current device and prints `N passed, N failed`.
-//   check_kernels [rounds] [quick]     rounds of the gather and scatter cases (default 6); quick leaves out the largest
-//   call
+//   check_kernels [rounds] [quick [section]]     rounds of the gather, scatter and cache cases (default 6); quick leaves out
+//   the largest call; a section by its name runs alone
 
 #include "check.h"
 
@@ -22,6 +22,7 @@ int main(int argc, char **argv) {
   CUDA(wmk_cache_flush(nullptr, nullptr));
   Tally tally;
   auto section = [&](const char *name, auto body) {
+    if (argc > 3 && strcmp(argv[3], name) != 0) return;
     const Tally before = tally;
     body();
     printf("%s: %d passed, %d failed\n", name, tally.passed - before.passed, tally.failed - before.failed);
@@ -30,7 +31,7 @@ int main(int argc, char **argv) {
   section("rows in tight memory", [&] { check_rows_in_tight_memory(tally); });
   section("ids", [&] { check_ids(tally); });
   section("rows", [&] { check_rows(tally, rounds); });
-  section("sketches", [&] { check_sketch(tally); });
+  section("counts", [&] { check_counts(tally); });
   section("caches", [&] { check_caches(tally, rounds); });
   section("meetings", [&] { check_meetings(tally); });
   if (argc <= 2) section("a large gather", [&] { check_large(tally); });

@@ -18,6 +18,6 @@ void check_large(Tally &tally);
 void check_ids(Tally &tally);
 // Embedding caches; `rounds` times a dozen of them.
 void check_caches(Tally &tally, int rounds);
-void check_sketch(Tally &tally);
+void check_counts(Tally &tally);
 // Meetings of ranks on streams of one device.
 void check_meetings(Tally &tally);

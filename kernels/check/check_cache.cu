@@ -55,7 +55,7 @@ struct Rows {
 struct Rank {
   uint64_t first, rows, stride, state_stride, sets, words;
   Rows table, states;
-  Device tags, lines, state_lines, of_sets, sketch, counts;
+  Device tags, lines, state_lines, of_sets, sketch, head;
   std::vector<uint64_t> truth, state_truth;
   wmk_cache cache{};
   // What the counters should say.
@@ -74,25 +74,25 @@ struct Rank {
         tags(sets * 128),
         lines(sets * 32 * stride),
         state_lines(std::max<uint64_t>(sets * 32 * state_stride, 16)),
-        of_sets(sets * sizeof(wmk_cache_set)),
+        of_sets(sets * sizeof(cache_set)),
         sketch(words * 8),
-        counts(WMK_CACHE_COUNTS * 8),
+        head(sizeof(cache_head)),
         truth(rows * stride / 8),
         state_truth(rows * state_stride / 8) {
     for (auto &word : truth) word = random.next();
     for (auto &word : state_truth) word = random.next();
     table.put(truth);
     states.put(state_truth);
-    for (Device *memory : {&tags, &of_sets, &sketch, &counts}) CUDA(cudaMemset(memory->as<void>(), 0, memory->bytes()));
+    for (Device *memory : {&tags, &of_sets, &sketch, &head}) CUDA(cudaMemset(memory->as<void>(), 0, memory->bytes()));
     lines.poison();
     state_lines.poison();
-    cache = {tags.address(), lines.address(), of_sets.address(), sketch.address(), counts.address(), table.address(), stride,
+    cache = {tags.address(), lines.address(), head.address(), of_sets.address(), sketch.address(), table.address(), stride,
              state_stride ? state_lines.address() : 0, states.address(), state_stride, first, rows, sets, words, direct, 0};
   }
 
   struct Image {
     std::vector<uint32_t> tags;
-    std::vector<wmk_cache_set> sets;
+    std::vector<cache_set> sets;
     std::vector<uint64_t> sketch;
     std::set<uint32_t> cached() const {
       std::set<uint32_t> rows;
@@ -102,12 +102,16 @@ struct Rank {
       return rows;
     }
   };
-  Image look() const { return {tags.get<uint32_t>(sets * 32), of_sets.get<wmk_cache_set>(sets), sketch.get<uint64_t>(words)}; }
+  Image look() const { return {tags.get<uint32_t>(sets * 32), of_sets.get<cache_set>(sets), sketch.get<uint64_t>(words)}; }
 
+  uint64_t set_of(uint64_t row) const { return cache_set_of(row, cache_hash(row), sets, cache.whole); }
+  uint64_t word_of(uint64_t row) const { return sketch_word(cache_hash(row), words); }
+
+  // How often a row without a line was asked for, and one in a line.
   uint32_t estimate(const Image &image, uint32_t row) const {
-    const sketch_place place = sketch_find(row, words);
-    return sketch_estimate(image.sketch[place.word], place.picks);
+    return sketch_estimate(image.sketch[word_of(row)], cache_hash(row));
   }
+  static uint32_t count(const Image &image, uint64_t line) { return image.sets[line / 32].counts[line % 32 / 8] >> line % 8 * 4 & 15; }
 
   // Every value is where it should be.
   bool sound() const {
@@ -122,14 +126,14 @@ struct Rank {
     };
     for (uint64_t line = 0; line < sets * 32; line++) {
       const uint32_t tag = image.tags[line], bit = 1u << line % 32;
-      const wmk_cache_set &of_set = image.sets[line / 32];
+      const cache_set &of_set = image.sets[line / 32];
       if (of_set.candidates != 0 || of_set.newest != 0) return fprintf(stderr, "WRONG: a list is left\n"), false;
       if (tag == 0) {
         if ((of_set.dirty | of_set.state_present | of_set.state_dirty) & bit) return fprintf(stderr, "WRONG: marks without a row\n"), false;
         continue;
       }
       const uint32_t row = tag - 1;
-      if (row >= rows || cache_set(row, sets, cache.direct) != line / 32 || !seen.insert(row).second) {
+      if (row >= rows || set_of(row) != line / 32 || !seen.insert(row).second) {
         return fprintf(stderr, "WRONG: row %u in line %llu\n", row, static_cast<unsigned long long>(line)), false;
       }
       if (!same(line_words, line, truth, row, stride)) return fprintf(stderr, "WRONG: values of row %u\n", row), false;
@@ -198,7 +202,7 @@ std::vector<int64_t> draw(Random &random, const World &world, int64_t count) {
 bool adjust(Random &random, const World &world, int64_t count) {
   const auto ids = draw(random, world, count);
   const Ids on_device(ids, random.below(2) ? 8 : 4);
-  const bool counted = random.below(2), counts = random.below(2);
+  const bool counted = random.below(2);
   Device how_many(8);
   const uint64_t used = counted ? random.below(count + 10) : count;
   how_many.put(&used, 8);
@@ -214,12 +218,11 @@ bool adjust(Random &random, const World &world, int64_t count) {
     args.id_bytes = on_device.bytes;
     args.order_bits = random.below(WMK_MOST_CACHE_ORDER_BITS + 1);
     args.load_blocks = 1 + random.below(140);
-    args.halves = random.below(5) == 0;
-    args.counts = counts;
+    args.ages = random.below(5) == 0;
     uint64_t needed = 0;
     args.needed_bytes = &needed;
     // Loads by others are told, and done here by hand.
-    const bool tells = random.below(4) == 0 && rank->look().cached().size() == 0 + cached.size() && [&] {
+    const bool tells = random.below(4) == 0 && [&] {
       for (const auto &of_set : before.sets) {
         if (of_set.dirty | of_set.state_dirty) return false;
       }
@@ -251,44 +254,54 @@ bool adjust(Random &random, const World &world, int64_t count) {
     const Rank::Image after = rank->look();
     // Who asked, and whether the rules were kept set by set.
     std::map<uint64_t, std::set<uint32_t>> missed;
-    std::map<uint64_t, uint64_t> asked_of_set;
-    std::set<uint32_t> asked;
+    std::map<uint64_t, uint64_t> uses_of_set;
+    std::map<uint32_t, uint32_t> uses;
+    std::set<uint64_t> raised;
     for (uint64_t i = 0; i < live; i++) {
-      if (ids[i] < 0) continue;
       const uint64_t row = ids[i] - rank->first;
-      if (row >= rank->rows) continue;
-      rank->lookups += counts;
-      asked.insert(row);
+      if (ids[i] < 0 || row >= rank->rows) continue;
+      rank->lookups++;
+      uses[row]++;
+      uses_of_set[rank->set_of(row)]++;
       if (cached.count(row)) {
-        rank->hits += counts;
+        rank->hits++;
       } else {
-        missed[cache_set(row, rank->sets, rank->cache.direct)].insert(row);
-        asked_of_set[cache_set(row, rank->sets, rank->cache.direct)]++;
+        missed[rank->set_of(row)].insert(row);
       }
     }
+    for (uint64_t line = 0; line < rank->sets * 32; line++) {
+      if (before.tags[line] != after.tags[line] && before.tags[line] != 0) raised.insert(rank->word_of(before.tags[line] - 1));
+    }
     for (uint64_t set = 0; set < rank->sets; set++) {
-      const uint32_t *was = &before.tags[set * 32], *is = &after.tags[set * 32];
-      const auto &candidates = missed[set];
+      // Where many count at once, uses may be lost, and where many want to enter, they come in rounds.
+      const bool exact = uses_of_set[set] <= 4;
       uint32_t least_left = 99, most_gone = 0, empty = 0, least_entered = 99;
       std::set<uint32_t> entered;
-      for (int k = 0; k < 32; k++) {
-        if (was[k] == is[k]) {
-          if (is[k] == 0) empty++;
-          if (is[k] != 0) least_left = std::min(least_left, rank->estimate(after, is[k] - 1));
+      for (uint64_t line = set * 32; line < set * 32 + 32; line++) {
+        const uint32_t was = before.tags[line], is = after.tags[line], count = Rank::count(after, line);
+        const uint32_t then = was == 0 ? 0 : std::min(15u, Rank::count(before, line) + uses[was - 1]) >> args.ages;
+        if (was == is) {
+          if (is == 0) empty++;
+          if (is != 0) least_left = std::min(least_left, count);
+          if (exact && count != then) return fprintf(stderr, "WRONG: row %u is counted as %u, not %u\n", is - 1, count, then), false;
           continue;
         }
-        if (is[k] == 0 || !candidates.count(is[k] - 1)) return fprintf(stderr, "WRONG: row %u came unasked\n", is[k] - 1), false;
-        entered.insert(is[k] - 1);
-        if (was[k] != 0) {
-          most_gone = std::max(most_gone, rank->estimate(after, was[k] - 1));
-          least_entered = std::min(least_entered, rank->estimate(after, is[k] - 1));
+        if (is == 0 || !missed[set].count(is - 1)) return fprintf(stderr, "WRONG: row %u came unasked\n", is - 1), false;
+        entered.insert(is - 1);
+        if (!raised.count(rank->word_of(is - 1)) && count != rank->estimate(after, is - 1)) {
+          return fprintf(stderr, "WRONG: row %u begins with %u\n", is - 1, count), false;
         }
+        if (was == 0) continue;
+        most_gone = std::max(most_gone, then);
+        least_entered = std::min(least_entered, count);
+        if (exact && rank->estimate(after, was - 1) < then) return fprintf(stderr, "WRONG: row %u is forgotten\n", was - 1), false;
       }
-      if (most_gone > least_left) return fprintf(stderr, "WRONG: the rarest did not go\n"), false;
-      if (asked_of_set[set] > 32) continue;  // rounds
-      if (least_entered != 99 && most_gone >= 1 && least_entered < 1) return fprintf(stderr, "WRONG: a row that nobody used entered\n"), false;
-      for (uint32_t row : candidates) {
-        if (entered.count(row)) continue;
+      if (!exact) continue;
+      if (most_gone > least_left || least_entered <= most_gone) {
+        return fprintf(stderr, "WRONG: a row with %u went, with %u stayed, with %u entered\n", most_gone, least_left, least_entered), false;
+      }
+      for (uint32_t row : missed[set]) {
+        if (entered.count(row) || raised.count(rank->word_of(row))) continue;
         if (empty > 0 || rank->estimate(after, row) > least_left) return fprintf(stderr, "WRONG: row %u was kept out\n", row), false;
       }
     }
@@ -319,17 +332,16 @@ bool gather(Random &random, const World &world, int64_t count) {
   args.ids = on_device.memory.as<void>();
   args.count = count;
   args.lines = found.as<int64_t>();
-  args.missed = missed.as<int64_t>();
+  args.missed = missed.as<void>();
   args.order = order.as<uint32_t>();
   args.misses = misses.as<uint32_t>();
   uint64_t needed = 0;
   args.needed_bytes = &needed;
-  args.row_bytes = world.stride;
   args.id_bytes = on_device.bytes;
   args.order_bits = random.below(WMK_MOST_CACHE_ORDER_BITS + 1);
-  args.direct = world.direct;
+  args.whole = world.direct;
   Rank &counting = *world.ranks[random.below(world.ranks.size())];
-  args.counters = counting.counts.address();
+  args.head = counting.head.address();
   CUDA(wmk_cache_lookup(&args, nullptr));
   Device scratch(needed);
   scratch.poison();
@@ -366,7 +378,13 @@ bool gather(Random &random, const World &world, int64_t count) {
   CUDA(cudaDeviceSynchronize());
 
   const auto got = output.get<uint8_t>(output.bytes());
-  const auto got_lines = found.get<int64_t>(count), got_missed = missed.get<int64_t>(count);
+  const auto got_lines = found.get<int64_t>(count);
+  std::vector<int64_t> got_missed;
+  if (on_device.bytes == 8) {
+    got_missed = missed.get<int64_t>(count);
+  } else {
+    for (int32_t id : missed.get<int32_t>(count)) got_missed.push_back(id);
+  }
   std::vector<uint8_t> want(got.size(), 0xa5);
   std::vector<std::set<uint32_t>> cached;
   for (const auto &rank : world.ranks) cached.push_back(rank->look().cached());
@@ -463,10 +481,10 @@ bool flush(Random &random, const World &world) {
 
 bool counters_right(const World &world) {
   for (const auto &rank : world.ranks) {
-    const auto counts = rank->counts.get<uint64_t>(WMK_CACHE_COUNTS);
-    if (counts[WMK_CACHE_LOOKUPS] != rank->lookups || counts[WMK_CACHE_HITS] != rank->hits) {
-      return fprintf(stderr, "WRONG: %llu lookups and %llu hits, wanted %llu and %llu\n", (unsigned long long)counts[0],
-                     (unsigned long long)counts[1], (unsigned long long)rank->lookups, (unsigned long long)rank->hits),
+    const auto head = rank->head.get<cache_head>(1)[0];
+    if (head.lookups != rank->lookups || head.hits != rank->hits) {
+      return fprintf(stderr, "WRONG: %llu lookups and %llu hits, wanted %llu and %llu\n", (unsigned long long)head.lookups,
+                     (unsigned long long)head.hits, (unsigned long long)rank->lookups, (unsigned long long)rank->hits),
              false;
     }
   }
@@ -503,25 +521,26 @@ void check_caches(Tally &tally, int rounds) {
   }
 }
 
-// Rows that nobody shares a word with are counted exactly; halving halves.
-void check_sketch(Tally &tally) {
+// One after the other, uses are counted exactly, in lines and for rows that never get one; ageing halves.
+void check_counts(Tally &tally) {
   Random random{5};
   World world;
   world.stride = 16;
   world.direct = false;
-  world.sets = 1 << 14;
-  world.ranks.push_back(std::make_unique<Rank>(random, 0, 100000, 16, 0, world.sets, false, false));
-  world.starts.push_back(100000);
+  world.sets = 4;
+  world.ranks.push_back(std::make_unique<Rank>(random, 0, 4000, 16, 0, world.sets, false, false));
+  world.starts.push_back(4000);
   Rank &rank = *world.ranks[0];
   std::vector<int64_t> ids;
-  for (int64_t id = 0; id < 100000; id += 1000) {
-    for (int64_t k = 0; k < 1 + id / 1000 % 15; k++) ids.push_back(id);
+  for (int64_t id = 0; id < 200; id++) {
+    for (int64_t k = 0; k < 1 + id % 20; k++) ids.push_back(id * 20);
   }
   for (size_t i = ids.size() - 1; i > 0; i--) std::swap(ids[i], ids[random.below(i + 1)]);
-  const Ids on_device(ids, 8);
+  std::map<uint32_t, uint32_t> uses;
+  Device on_device(8);
   wmk_cache_adjust_args args{};
   args.cache = rank.cache;
-  args.ids = on_device.memory.as<void>();
+  args.ids = on_device.as<void>();
   args.count = 1;
   args.id_bytes = 8;
   args.load_blocks = 1;
@@ -531,32 +550,37 @@ void check_sketch(Tally &tally) {
   Device scratch(needed);
   args.scratch = scratch.address();
   args.scratch_bytes = needed;
-  for (size_t i = 0; i < ids.size(); i++) {
-    args.ids = on_device.memory.as<int64_t>() + i;
-    CUDA(wmk_cache_adjust(&args, nullptr));
-  }
-  CUDA(cudaDeviceSynchronize());
-  auto check = [&](const char *what, auto want) {
+  auto right = [&](const char *what) {
     const Rank::Image image = rank.look();
-    std::map<uint64_t, int> of_word;
-    for (int64_t id = 0; id < 100000; id += 1000) of_word[sketch_find(id, rank.words).word]++;
-    bool right = rank.sound();
-    for (int64_t id = 0; id < 100000; id += 1000) {
-      const uint32_t is = rank.estimate(image, id), wanted = want(1 + id / 1000 % 15);
-      const bool alone = of_word[sketch_find(id, rank.words).word] == 1;
-      if (alone ? is != wanted : is < wanted) {
-        right = false;
-        fprintf(stderr, "WRONG: %s, row %lld is counted as %u, not %u\n", what, (long long)id, is, wanted);
-      }
+    std::map<uint32_t, uint64_t> line_of;
+    for (uint64_t line = 0; line < rank.sets * 32; line++) {
+      if (image.tags[line] != 0) line_of[image.tags[line] - 1] = line;
     }
-    tally.count(right);
+    for (const auto &[row, wanted] : uses) {
+      // What leaves a line may be counted with others of its word from then on.
+      const bool has_line = line_of.count(row);
+      const uint32_t is = has_line ? Rank::count(image, line_of[row]) : rank.estimate(image, row);
+      if (is < wanted) return fprintf(stderr, "WRONG: %s, row %u is counted as %u, not %u\n", what, row, is, wanted), false;
+    }
+    return rank.sound();
   };
-  check("uses", [](uint32_t uses) { return uses; });
-  args.halves = 1;
-  args.ids = on_device.memory.as<int64_t>();
+  for (const int64_t id : ids) {
+    on_device.put(&id, 8);
+    CUDA(wmk_cache_adjust(&args, nullptr));
+    CUDA(cudaDeviceSynchronize());
+    uses[id] = std::min(15u, uses[id] + 1);
+  }
+  tally.count(right("used"));
+  args.ages = 1;
   const int64_t nobody = -1;
-  CUDA(cudaMemcpy(on_device.memory.as<void>(), &nobody, 8, cudaMemcpyDefault));
+  on_device.put(&nobody, 8);
   CUDA(wmk_cache_adjust(&args, nullptr));
   CUDA(cudaDeviceSynchronize());
-  check("halved", [](uint32_t uses) { return uses / 2; });
+  for (auto &[row, wanted] : uses) wanted /= 2;
+  tally.count(right("halved"));
+  // And not less than half is left of what may be more.
+  const Rank::Image image = rank.look();
+  bool halved = true;
+  for (uint64_t word : image.sketch) halved = halved && (word & 0x8888888888888888ull) == 0;
+  tally.count(halved);
 }
