@@ -6,13 +6,14 @@ use super::hierarchy::{Circles, Nodes};
 use super::leg::{Circle, Field, gather_with_workspace};
 use super::operand::Data;
 use super::plan::{Holder, Operation, Plan, Request, plan};
-use super::{Buffers, exchange, hierarchy};
+use super::{Buffers, Scratch, exchange, hierarchy};
 use crate::comm::{Communicator, Session};
 use crate::error::{Result, ensure};
-use crate::kinds::{Location, MemoryType};
+use crate::kinds::{AllocationType, DType, Location, MemoryType};
 use crate::log::say_rank;
 use crate::memory::{MappedBases, Memory, Route};
-use crate::platform::{self, Bootstrap, Launch, Platform, Stream, Transport};
+use crate::platform::learning::RoundRobin;
+use crate::platform::{self, Bootstrap, Indices, Launch, Platform, Stream, Transport};
 use crate::span::Address;
 use crate::tensor::{Operand, Storage};
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use std::sync::Arc;
 pub struct Call<'a> {
     pub operation: Operation,
     pub table: &'a Operand,
+    /// Where the rows that ids name are, if rows are dealt to the ranks in turn. For tables on a handle.
+    pub dealt: Option<&'a RoundRobin>,
     pub indices: &'a Operand,
     pub rows: &'a Operand,
     pub buffers: &'a dyn Buffers,
@@ -82,7 +85,8 @@ impl Call<'_> {
         })
     }
 
-    fn plan_on(&self, memory: &Memory) -> Result<Option<Plan>> {
+    /// The plan, and the block that its ids lie in if they are not the caller's.
+    fn plan_on(&self, memory: &Memory) -> Result<(Option<Plan>, Option<Box<dyn Scratch + '_>>)> {
         let flat = match (memory.memory_type(), memory.location()) {
             (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => {
                 Some(memory.global_pointer()?)
@@ -95,11 +99,25 @@ impl Call<'_> {
             flat,
         };
         let comm = memory.communicator();
-        let planned = self.plan(comm.platform(), holder)?;
+        let mut planned = self.plan(comm.platform(), holder)?;
         if let Some(plan) = &planned {
             say_rank!(Trace, comm.rank(), "{plan}, {:?} route", memory.route());
         }
-        Ok(planned)
+        let mut mapped = None;
+        if let (Some(plan), Some(dealt)) = (&mut planned, self.dealt) {
+            let block = self
+                .buffers
+                .scratch(plan.indices.count, DType::Int64, AllocationType::Device)?;
+            plan.indices = deal(
+                comm.platform(),
+                &plan.indices,
+                dealt,
+                block.address(),
+                self.stream,
+            )?;
+            mapped = Some(block);
+        }
+        Ok((planned, mapped))
     }
 
     fn launch(&self, platform: &dyn Platform, plan: &Plan, bases: &[Address]) -> Result<()> {
@@ -123,8 +141,10 @@ impl Call<'_> {
     fn mapped(&self, memory: &Memory) -> Result<()> {
         let partitions = memory.mapped_bases()?;
         match self.plan_on(memory)? {
-            Some(plan) => self.launch(memory.communicator().platform(), &plan, &plan.bases(&partitions)),
-            None => Ok(()),
+            (Some(plan), _ids) => {
+                self.launch(memory.communicator().platform(), &plan, &plan.bases(&partitions))
+            }
+            (None, _) => Ok(()),
         }
     }
 
@@ -136,9 +156,9 @@ impl Call<'_> {
             Ok(_) => self.plan_on(memory),
             Err(dead) => Err(dead.clone()),
         };
-        let (plan, own_failure) = match planned {
-            Ok(plan) => (plan, None),
-            Err(error) => (None, Some(error)),
+        let ((plan, _ids), own_failure) = match planned {
+            Ok(planned) => (planned, None),
+            Err(error) => ((None, None), Some(error)),
         };
         let session = comm.enter(self.operation.name())?;
         let partitions = lease.as_deref().unwrap_or(&[]);
@@ -216,6 +236,26 @@ impl Call<'_> {
             launch: self.width(plan),
         }
     }
+}
+
+/// The rows of the table that ids of a dealt one name, written to `mapped`, which has room for as many INT64.
+pub fn deal(
+    platform: &dyn Platform,
+    indices: &Indices,
+    dealt: &RoundRobin,
+    mapped: Address,
+    stream: Stream,
+) -> Result<Indices> {
+    let launch = Launch {
+        stream,
+        ..Launch::default()
+    };
+    platform.learning().map_rows(indices, dealt, mapped, launch)?;
+    Ok(Indices {
+        address: mapped,
+        dtype: DType::Int64,
+        count: indices.count,
+    })
 }
 
 /// A communicator inside a collective call of its parent.

@@ -25,6 +25,7 @@ pub fn scatter(
     let call = Call {
         operation: Operation::Scatter,
         table,
+        dealt: None,
         indices,
         rows: input,
         buffers,

@@ -1,5 +1,6 @@
 //! How tables learn: the gradient step on the rows a rank owns, and the small works around it.
 
+use super::caching::CacheView;
 use super::{Indices, Launch, Rows, Stream};
 use crate::error::{Result, fail};
 use crate::span::Address;
@@ -77,6 +78,8 @@ pub struct Step<'a> {
     pub state_stride_bytes: usize,
     /// Two FLOAT values a row: beta1^t and beta2^t. NULL for optimizers without.
     pub beta_powers: Address,
+    /// Rows that have a line there are updated in it, and their states too; the line is marked as changed.
+    pub cache: Option<&'a CacheView<'a>>,
 }
 
 /// Gradients of one row that are summed in one go.
