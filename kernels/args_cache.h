@@ -49,7 +49,7 @@ typedef struct wmk_cache_adjust_args {
   uint32_t id_bytes;       // 4 or 8, signed
   uint32_t order_bits;     // 0 to WMK_MOST_CACHE_ORDER_BITS; rows are loaded in the order of so many bits of theirs
   uint32_t load_blocks;    // most blocks that load rows
-  uint32_t ages;           // halves all counts when the ids have been counted
+  uint32_t ages;           // halves all counts in the end
   uint32_t reserved[2];
 } wmk_cache_adjust_args;
 
@@ -90,11 +90,32 @@ typedef struct wmk_cache_gather_args {
 
 int wmk_cache_gather(const wmk_cache_gather_args *args, wmk_stream stream);
 
-// Writes the dirty lines back (`writes_back`), and empties the cache (`drops`).
+// Where rows are to be changed, for wmk_step (which has what the arrays mean): in their lines, which are dirty from now on,
+// else in the table. Their states are read from state_sources and must all be written to state_targets; the two differ
+// where the states of a line are not in the cache yet.
+typedef struct wmk_cache_locate_args {
+  wmk_cache cache;
+  const void *sorted_rows;
+  uint64_t count;  // below 2^31
+  uint64_t *row_places;
+  uint64_t *state_sources;  // NULL without states, like the next
+  uint64_t *state_targets;
+  uint32_t row_bytes;  // of a sorted row's number: 4 or 8
+  uint32_t reserved;
+} wmk_cache_locate_args;
+
+int wmk_cache_locate(const wmk_cache_locate_args *args, wmk_stream stream);
+
+enum wmk_cache_flush_part {
+  WMK_CACHE_WRITE_BACK = 1,  // the table and the states' table get what is dirty
+  WMK_CACHE_DROP = 2,        // no line has a row any more
+  WMK_CACHE_RESET = 4,       // and nothing was ever counted: all control memory is zero
+};
+
 typedef struct wmk_cache_flush_args {
   wmk_cache cache;
-  uint32_t writes_back;
-  uint32_t drops;
+  uint32_t parts;  // wmk_cache_flush_part
+  uint32_t reserved;
 } wmk_cache_flush_args;
 
 int wmk_cache_flush(const wmk_cache_flush_args *args, wmk_stream stream);

@@ -1,4 +1,4 @@
-// Looking rows up in a cache: what lookup, adjustment and gradient steps share.
+// Looking rows up in a cache: what its operations share.
 #pragma once
 
 #include "args_cache.h"
@@ -46,40 +46,6 @@ __device__ __forceinline__ uint32_t find_lines(uint64_t at, uint32_t tag, uint32
 
 __device__ __forceinline__ cache_set *sets_of(const wmk_cache &cache) {
   return reinterpret_cast<cache_set *>(cache.sets);
-}
-
-// Where a row of a table with a cache is to be read and written, and its optimizer states.
-struct located_row {
-  uint64_t address;
-  uint64_t states_from;
-  uint64_t states_to;
-};
-
-// The place of a row for a change: its line if it has one, which is dirty from now on. States are read from states_from
-// and must all be written to states_to; the two differ where a line's states are not in the cache yet. `row` is the same
-// on all lanes of the warp, which call this together; nobody else changes the row at the same time.
-__device__ __forceinline__ located_row locate_for_change(const wmk_cache &cache, uint32_t row) {
-  const uint32_t lane = threadIdx.x % 32;
-  const uint64_t set = cache_set_of(row, cache_hash(row), cache.set_count, cache.whole);
-  const uint32_t tag = reinterpret_cast<const uint32_t *>(tags_of(cache.tags, set))[lane];
-  const uint32_t found = __ballot_sync(0xffffffff, tag == row + 1);
-  const uint64_t home_states = cache.state_home + row * cache.state_stride_bytes;
-  if (found == 0) return {cache.home + row * cache.stride_bytes, home_states, home_states};
-  const uint64_t line = set * cache_set_lines + __ffs(found) - 1;
-  const uint64_t states = cache.state_lines + line * cache.state_stride_bytes;
-  cache_set *of_set = sets_of(cache) + set;
-  bool present = true;
-  if (lane == 0) {
-    // Other warps may be at other lines of the set.
-    if ((of_set->dirty & found) == 0) atomicOr(&of_set->dirty, found);
-    if (cache.state_lines != 0) {
-      present = of_set->state_present & found;
-      if (!present) atomicOr(&of_set->state_present, found);
-      if ((of_set->state_dirty & found) == 0) atomicOr(&of_set->state_dirty, found);
-    }
-  }
-  present = __shfl_sync(0xffffffff, present, 0);
-  return {cache.lines + line * cache.stride_bytes, present ? states : home_states, states};
 }
 
 }  // namespace wmk

@@ -388,14 +388,15 @@ cudaError_t adjust(const wmk_cache_adjust_args *args, cudaStream_t stream) {
   cudaError_t code = cudaMemsetAsync(words, 0, zeroed * sizeof(uint32_t), stream);
   if (code != cudaSuccess) return code;
   use_rows<<<blocks_for(job.count, kThreads, 2048), kThreads, 0, stream>>>(job);
-  if (args->ages) halve_counts<<<blocks_for(cache.sketch_words, kThreads * 4, 2048), kThreads, 0, stream>>>(cache);
   admit_rows<<<blocks_for(job.count, kWarps, 1056), kThreads, 0, stream>>>(job);
+  if (args->ages) halve_counts<<<blocks_for(cache.sketch_words, kThreads * 4, 2048), kThreads, 0, stream>>>(cache);
   if (!tells) {
     code = enqueue_order(job.turns, job.count, job.buckets, job.order, job.load_count, stream);
     if (code != cudaSuccess) return code;
     const uint32_t per_row = static_cast<uint32_t>(cache.stride_bytes / 16);
     const uint64_t rows_a_round = (pieces_limit - 1) / per_row;
-    load_rows<<<args->load_blocks, kThreads, 0, stream>>>(
+    const uint32_t load_blocks = blocks_for(args->count * per_row, kThreads * kFlight, args->load_blocks);
+    load_rows<<<load_blocks, kThreads, 0, stream>>>(
         job, split_of(per_row), static_cast<uint32_t>(rows_a_round < INT32_MAX ? rows_a_round : INT32_MAX));
     if (cache.state_lines != 0) save_states<<<blocks_for(job.count, kWarps, 528), kThreads, 0, stream>>>(job);
   }

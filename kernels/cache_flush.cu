@@ -11,6 +11,7 @@ namespace wmk {
 namespace {
 
 constexpr uint32_t kThreads = 256;
+constexpr uint32_t kMostBlocks = 1056;
 
 // The dirty rows of a set, by a warp.
 __device__ __forceinline__ void save_rows(uint32_t dirty, const uint32_t *tags, uint64_t first_line, uint64_t lines,
@@ -24,7 +25,8 @@ __device__ __forceinline__ void save_rows(uint32_t dirty, const uint32_t *tags, 
   }
 }
 
-__global__ void __launch_bounds__(kThreads) flush_sets(const __grid_constant__ wmk_cache cache, uint32_t writes_back, uint32_t drops) {
+__global__ void __launch_bounds__(kThreads) flush_sets(const __grid_constant__ wmk_cache cache, uint32_t parts) {
+  const bool writes_back = parts & WMK_CACHE_WRITE_BACK, drops = parts & WMK_CACHE_DROP;
   __shared__ uint32_t written, states_written;
   if (threadIdx.x == 0) written = states_written = 0;
   __syncthreads();
@@ -70,9 +72,24 @@ cudaError_t flush(const wmk_cache_flush_args *args, cudaStream_t stream) {
     return cudaFuncGetAttributes(&attributes, flush_sets);
   }
   if (args->cache.set_count == 0 || args->cache.stride_bytes % 16 != 0) return cudaErrorInvalidValue;
-  const uint64_t needed = (args->cache.set_count + kThreads - 1) / kThreads;
-  flush_sets<<<needed < 1056 ? static_cast<uint32_t>(needed) : 1056, kThreads, 0, stream>>>(args->cache, args->writes_back,
-                                                                                            args->drops);
+  const wmk_cache &cache = args->cache;
+  if (args->parts & (WMK_CACHE_WRITE_BACK | WMK_CACHE_DROP)) {
+    const uint64_t needed = (cache.set_count + kThreads - 1) / kThreads;
+    flush_sets<<<needed < kMostBlocks ? static_cast<uint32_t>(needed) : kMostBlocks, kThreads, 0, stream>>>(cache,
+                                                                                                           args->parts);
+  }
+  if (args->parts & WMK_CACHE_RESET) {
+    const struct {
+      uint64_t address, bytes;
+    } all[] = {{cache.tags, cache.set_count * cache_set_lines * sizeof(uint32_t)},
+               {cache.head, sizeof(cache_head)},
+               {cache.sets, cache.set_count * sizeof(cache_set)},
+               {cache.sketch, cache.sketch_words * sizeof(uint64_t)}};
+    for (const auto &memory : all) {
+      const cudaError_t code = cudaMemsetAsync(reinterpret_cast<void *>(memory.address), 0, memory.bytes, stream);
+      if (code != cudaSuccess) return code;
+    }
+  }
   return cudaGetLastError();
 }
 

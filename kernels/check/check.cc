@@ -2,6 +2,7 @@
 //   check_kernels [rounds] [quick [section]]     rounds of the gather, scatter and cache cases (default 6); quick leaves out
 //   the largest call; a section by its name runs alone
 
+#include "../args_learning.h"
 #include "check.h"
 
 int main(int argc, char **argv) {
@@ -20,6 +21,11 @@ int main(int argc, char **argv) {
   CUDA(wmk_cache_lookup(nullptr, nullptr));
   CUDA(wmk_cache_gather(nullptr, nullptr));
   CUDA(wmk_cache_flush(nullptr, nullptr));
+  CUDA(wmk_cache_locate(nullptr, nullptr));
+  CUDA(wmk_group(nullptr, nullptr));
+  CUDA(wmk_step(nullptr, nullptr));
+  CUDA(wmk_map_rows(nullptr, nullptr));
+  CUDA(wmk_set(nullptr, nullptr));
   Tally tally;
   auto section = [&](const char *name, auto body) {
     if (argc > 3 && strcmp(argv[3], name) != 0) return;
@@ -33,6 +39,7 @@ int main(int argc, char **argv) {
   section("rows", [&] { check_rows(tally, rounds); });
   section("counts", [&] { check_counts(tally); });
   section("caches", [&] { check_caches(tally, rounds); });
+  section("learning", [&] { check_learning(tally, rounds); });
   section("meetings", [&] { check_meetings(tally); });
   if (argc <= 2) section("a large gather", [&] { check_large(tally); });
   printf("%d passed, %d failed\n", tally.passed, tally.failed);

@@ -21,3 +21,5 @@ void check_caches(Tally &tally, int rounds);
 void check_counts(Tally &tally);
 // Meetings of ranks on streams of one device.
 void check_meetings(Tally &tally);
+// The gradient step; `rounds` times all widths.
+void check_learning(Tally &tally, int rounds);

@@ -1,5 +1,6 @@
-// How an optimizer changes one element of a row, all in float. Compilers for GPUs may fuse a product and a sum, so the
-// last bits may differ between platforms. src/platform/cpu/learning/rule.rs is the same in Rust; a test compares the two.
+// How an optimizer changes one element of a row, all in float, every operation rounded by itself: a fused product and sum
+// would differ in the last bits, and so platforms would. (Where the host has such an instruction its compiler is to be told:
+// -ffp-contract=off.) src/platform/cpu/learning/rule.rs is the same in Rust; a test compares the two.
 #pragma once
 
 #include <math.h>
@@ -15,6 +16,24 @@ enum optimizer : uint32_t {
   optimizer_rms_prop = 3,
   optimizer_ada_grad = 4,
 };
+
+WMK_FN float times(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+WMK_FN float plus(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+
+WMK_FN float minus(float a, float b) { return plus(a, -b); }
 
 // An optimizer and its parameters at the time of a step.
 struct rule {
@@ -35,36 +54,49 @@ struct row_powers {
 };
 
 WMK_FN row_powers next_powers(const rule &r, row_powers last) {
-  return {last.beta1_power * r.beta1, last.beta2_power * r.beta2};
+  return {times(last.beta1_power, r.beta1), times(last.beta2_power, r.beta2)};
+}
+
+// The gradient with the weight's decay in it.
+WMK_FN float decayed(const rule &r, float w, float g) { return plus(g, times(r.weight_decay, w)); }
+
+// What is kept of an average that takes in `x`: keep * average + (1 - keep) * x.
+WMK_FN float averaged(float keep, float average, float x) {
+  return plus(times(keep, average), times(minus(1.0f, keep), x));
+}
+
+// The same of x * x, the new part multiplied from the left.
+WMK_FN float averaged_square(float keep, float average, float x) {
+  return plus(times(keep, average), times(times(minus(1.0f, keep), x), x));
 }
 
 // The new value of an element `w` with the summed gradient `g`; `first` and `second` are its states (m and v of Adam; v of
 // RMSProp and the sum of squares of AdaGrad are `first`), `powers` the new ones of its row.
-WMK_FN float sgd(const rule &r, float w, float g) { return w - r.learning_rate * (g + r.weight_decay * w); }
+WMK_FN float sgd(const rule &r, float w, float g) { return minus(w, times(r.learning_rate, decayed(r, w, g))); }
 
 WMK_FN float lazy_adam(const rule &r, row_powers powers, float w, float g, float &first, float &second) {
   if (r.adam_w) {
-    w = w - r.learning_rate * r.weight_decay * w;
+    w = minus(w, times(times(r.learning_rate, r.weight_decay), w));
   } else {
-    g = g + r.weight_decay * w;
+    g = decayed(r, w, g);
   }
-  first = r.beta1 * first + (1.0f - r.beta1) * g;
-  second = r.beta2 * second + (1.0f - r.beta2) * g * g;
-  float mean = first / (1.0f - powers.beta1_power);
-  float spread = sqrtf(second / (1.0f - powers.beta2_power)) + r.epsilon;
-  return w - r.learning_rate * mean / spread;
+  first = averaged(r.beta1, first, g);
+  second = averaged_square(r.beta2, second, g);
+  const float mean = first / minus(1.0f, powers.beta1_power);
+  const float spread = plus(sqrtf(second / minus(1.0f, powers.beta2_power)), r.epsilon);
+  return minus(w, times(r.learning_rate, mean) / spread);
 }
 
 WMK_FN float rms_prop(const rule &r, float w, float g, float &first) {
-  g = g + r.weight_decay * w;
-  first = r.alpha * first + (1.0f - r.alpha) * g * g;
-  return w - r.learning_rate * g / (sqrtf(first) + r.epsilon);
+  g = decayed(r, w, g);
+  first = averaged_square(r.alpha, first, g);
+  return minus(w, times(r.learning_rate, g) / plus(sqrtf(first), r.epsilon));
 }
 
 WMK_FN float ada_grad(const rule &r, float w, float g, float &first) {
-  g = g + r.weight_decay * w;
-  first = first + g * g;
-  return w - r.learning_rate * g / (sqrtf(first) + r.epsilon);
+  g = decayed(r, w, g);
+  first = plus(first, times(g, g));
+  return minus(w, times(r.learning_rate, g) / plus(sqrtf(first), r.epsilon));
 }
 
 }  // namespace wmk

@@ -14,6 +14,9 @@ mod gpu;
 mod host;
 mod kernels;
 mod launch;
+#[cfg(test)]
+mod layouts;
+mod learning;
 mod loader;
 mod mailbox;
 pub mod nccl;
@@ -30,6 +33,7 @@ mod words;
 pub use loader::Unusable;
 pub use properties::device_properties;
 
+use super::learning::LearningKernels;
 use super::{
     Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
 };
@@ -176,6 +180,10 @@ impl Platform for CudaPlatform {
     }
 
     fn kernels(&self) -> &dyn Kernels {
+        self
+    }
+
+    fn learning(&self) -> &dyn LearningKernels {
         self
     }
 
