@@ -322,6 +322,7 @@ mod tests {
             states: &[Address(0x4000), Address(0x4040)],
             state_stride_bytes: 128,
             beta_powers: Address(0x5000),
+            cache: None,
         }
     }
 
@@ -329,7 +330,13 @@ mod tests {
     fn arguments_are_those_of_the_step() {
         let group = group_args(&step()).unwrap();
         assert_eq!(
-            (group.ids, group.count, group.first_row, group.rows, group.id_bytes),
+            (
+                group.ids,
+                group.count,
+                group.first_row,
+                group.rows,
+                group.id_bytes
+            ),
             (Address(0x1000), 7, 100, 50, 8)
         );
         let args = step_args(&step()).unwrap();
@@ -351,7 +358,10 @@ mod tests {
             ([Address(0x4000), Address(0x4040)], 128, Address(0x5000))
         );
         assert_eq!(args.rule, step().rule);
-        let sgd = Step { states: &[], ..step() };
+        let sgd = Step {
+            states: &[],
+            ..step()
+        };
         assert_eq!(step_args(&sgd).unwrap().states, [Address::NULL; 2]);
     }
 
