@@ -1,6 +1,6 @@
 // Times the kernels of the embedding cache on streams of batches that follow a power law: a table of 4 GiB in the host's memory,
 // lines in device memory, batches of 64 MiB. Figures are GB/s of output unless said.
-//   time_cache [quick]
+//   time_cache [quick | LAW RATIO CALLS]     without arguments all tables; else one case, as many calls, for a profiler
 
 #include <sys/mman.h>
 
@@ -91,7 +91,7 @@ struct Streams {
 };
 
 struct Setting {
-  uint32_t load_blocks = 132, miss_blocks = 132, bits = 13;
+  uint32_t load_blocks = 33, miss_blocks = 33, bits = 13;
 };
 
 struct Cache {
@@ -169,14 +169,16 @@ struct Cache {
   }
 };
 
-void cases(uint64_t base, bool quick) {
+void cases(uint64_t base, bool quick, double only_law, double only_ratio, int calls) {
   printf("gathers of 64 MiB through a cache. static: hit rate of the best fixed rows; warm: of the third turn of 64 batches;\n"
          "GB/s adjusting and not; us of adjusting, looking up, gathering alone\n");
   const double rate = kBatch * kRowBytes / 1e3;
   for (double law : {0.80, 0.99, 1.10}) {
+    if (only_law != 0 && law != only_law) continue;
     Streams streams(law);
     auto ids = [&](int k) { return streams.ids.as<int64_t>() + k % kBatches * kBatch; };
     for (double ratio : {0.05, 0.2}) {
+      if (only_ratio != 0 && ratio != only_ratio) continue;
       Cache cache(ratio, base);
       Setting setting;
       Device wrong(4);
@@ -186,10 +188,11 @@ void cases(uint64_t base, bool quick) {
         cache.look_up(ids(k), setting);
         cache.gather(ids(k), setting);
       };
-      for (int k = 0; k < 128; k++) {
+      for (int k = 0; k < calls; k++) {
         both(k);
         if (k % 21 == 0) find_wrong<<<1024, 256, 0, stream>>>(ids(k), cache.output.as<uint64_t>(), wrong.as<uint32_t>());
       }
+      if (only_law != 0) continue;
       const cache_head before = cache.head();
       const double adjusting = time_us(both, 64, 1);
       const cache_head after = cache.head();
@@ -262,9 +265,55 @@ void reads(uint64_t base) {
   }
 }
 
+// What decides how fast rows come in an order: how exact it is, and whether what is written is in order too.
+void orders(uint64_t base) {
+  const uint64_t count = 65536, sets = 16;
+  printf("%llu rows, GB/s by 33 and 16 blocks: ordered by so many bits, written anywhere / written in order\n",
+         static_cast<unsigned long long>(count));
+  std::vector<int64_t> drawn(count * sets), sorted(count * sets);
+  std::vector<uint32_t> order(count * sets);
+  Device output(count * kRowBytes), ids(count * sets * 8), sorted_ids(count * sets * 8), orders(count * sets * 4);
+  for (uint64_t i = 0; i < count * sets; i++) drawn[i] = mix(i * 0x9e3779b97f4a7c15ull + 99) % kRows;
+  ids.put(drawn);
+  for (uint32_t bits : {8u, 10u, 13u, 14u, 15u, 16u, 18u, 23u}) {
+    for (uint64_t k = 0; k < sets; k++) {
+      for (uint64_t i = 0; i < count; i++) order[k * count + i] = i;
+      std::stable_sort(&order[k * count], &order[k * count] + count, [&](uint32_t a, uint32_t b) {
+        return drawn[k * count + a] >> (23 - bits) < drawn[k * count + b] >> (23 - bits);
+      });
+      for (uint64_t i = 0; i < count; i++) sorted[k * count + i] = drawn[k * count + order[k * count + i]];
+    }
+    orders.put(order);
+    sorted_ids.put(sorted);
+    printf("  %u bits:", bits);
+    for (uint32_t blocks : {33u, 16u}) {
+      for (bool anywhere : {true, false}) {
+        wmk_rows_args a{};
+        a.table = {&base, nullptr, 1, 0, kRowBytes, kRows};
+        a.count = count;
+        a.plain = output.address();
+        a.plain_stride_bytes = kRowBytes;
+        a.cols = 128;
+        a.id_bytes = 8;
+        a.table_dtype = a.plain_dtype = dtype_float;
+        a.blocks = blocks;
+        const double us = time_us(
+            [&](int k) {
+              a.ids = (anywhere ? ids : sorted_ids).as<int64_t>() + k * count;
+              a.order = anywhere ? orders.as<uint32_t>() + k * count : nullptr;
+              CUDA(wmk_gather(&a, stream));
+            },
+            sets, 1);
+        printf("%s%.1f", anywhere ? " " : "/", count * kRowBytes / us / 1e3);
+      }
+    }
+  }
+  printf("\n");
+}
+
 }  // namespace
 
-int main(int argc, char **) {
+int main(int argc, char **argv) {
   CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   void *memory = mmap(nullptr, kRows * kRowBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
@@ -280,8 +329,13 @@ int main(int argc, char **) {
     CUDA(load);
   }
   const uint64_t base = reinterpret_cast<uint64_t>(memory);
-  if (argc <= 1) reads(base);
-  cases(base, argc > 1);
+  if (argc == 4) {
+    cases(base, true, atof(argv[1]), atof(argv[2]), atoi(argv[3]));
+  } else {
+    if (argc <= 1) orders(base);
+    if (argc <= 1) reads(base);
+    cases(base, argc > 1, 0, 0, 128);
+  }
   CUDA(cudaHostUnregister(memory));
   munmap(memory, kRows * kRowBytes);
   return 0;
