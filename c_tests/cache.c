@@ -444,8 +444,7 @@ static void step(const wm_rows* e, int number, bool adjust) {
   wm_array_drop(&grads);
 }
 
-static void trained(wm_rank* r, const wm_kind* table, kind_of_cache cache, int optimizer, wholememory_dtype_t dtype, float ratio, int round_robin) {
-  wholememory_comm_t comm = wm_world(r);
+static void trained(wm_rank* r, wholememory_comm_t comm, const wm_kind* table, kind_of_cache cache, int optimizer, wholememory_dtype_t dtype, float ratio, int round_robin) {
   char what[160];
   snprintf(what, sizeof what, "%s table of %s, %s cache of %.2f, optimizer %d, round robin %d", table->name, wm_dtype_name(dtype), cache.name, (double)ratio, optimizer, round_robin);
   wm_rows_shape shape = {.kind = *table, .dtype = dtype, .rows = ROWS, .columns = 11, .round_robin = round_robin};
@@ -508,8 +507,32 @@ static void trainings(wm_rank* r) {
     if (table->type == WHOLEMEMORY_MT_HIERARCHY || !wm_kind_here(r, wm_world(r), table)) continue;
     for (int c = (int)table->type - 1; c < AT_HOME; c++)
       for (int optimizer = 1; optimizer <= 4; optimizer++)
-        trained(r, table, caches[c], optimizer, dtypes[(k + c + optimizer) % 3], optimizer == 2 ? 0.25f : 0.5f, optimizer == 3 ? 3 : 0);
+        trained(r, wm_world(r), table, caches[c], optimizer, dtypes[(k + c + optimizer) % 3], optimizer == 2 ? 0.25f : 0.5f, optimizer == 3 ? 3 : 0);
   }
+}
+
+/* Ranks that cannot, or are told not to, read each other's memory: ids go to the owners, rows come back. */
+static void exchanged(wm_rank* r) {
+  if (!r->threads || r->rank == 0) setenv("WHOLEMEMORY_ROUTE", "exchange", 1);
+  wm_meet(r);
+  wholememory_comm_t comm;
+  OK(wholememory_create_communicator(&comm, wm_fresh_id(r), r->rank, r->size));
+  wm_meet(r);
+  if (!r->threads || r->rank == 0) unsetenv("WHOLEMEMORY_ROUTE");
+  wm_meet(r);
+  for (int k = 0; k < WM_KINDS; k++) {
+    const wm_kind* table = &wm_kinds[k];
+    if (table->type == WHOLEMEMORY_MT_HIERARCHY || !wm_kind_here(r, comm, table)) continue;
+    for (int d = k % 3; d < WM_DTYPES; d += 3)
+      values(r, comm, comm, table, caches[2], (wm_rows_shape){.kind = *table, .dtype = wm_dtypes[d].id, .rows = 230, .columns = 9}, 0.2f);
+    /* The table exchanges, the cache does not. */
+    wholememory_comm_t pair;
+    OK(wholememory_split_communicator(&pair, comm, r->size > 2 ? r->rank / 2 : r->rank, r->rank));
+    if (r->size > 1) values(r, comm, pair, table, caches[1], (wm_rows_shape){.kind = *table, .dtype = WHOLEMEMORY_DT_BF16, .rows = 230, .columns = 9}, 0.2f);
+    OK(wholememory_destroy_communicator(pair));
+    trained(r, comm, table, caches[2], 2, WHOLEMEMORY_DT_FLOAT, 0.25f, 0);
+  }
+  OK(wholememory_destroy_communicator(comm));
 }
 
 static void body(wm_rank* r) {
@@ -531,6 +554,7 @@ static void body(wm_rank* r) {
   side_by_side(r);
   untrainable(r, other);
   trainings(r);
+  exchanged(r);
   OK(wholememory_destroy_communicator(other));
 }
 
