@@ -24,7 +24,7 @@ fn toolkit_major() -> i32 {
 }
 
 /// How `cuInit` answers in a forked child (`CUDA_ERROR_NOT_INITIALIZED`).
-const NOT_INITIALISED: c_int = 3;
+pub(super) const NOT_INITIALISED: c_int = 3;
 
 /// Stream handles that name a default stream of the current context instead of a stream object.
 const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
@@ -36,7 +36,7 @@ pub const PER_THREAD_STREAM: Stream = Stream(2);
 const UNKNOWN_MEMORY: u32 = 0;
 
 /// `CU_MEMORYTYPE_HOST`.
-const HOST_MEMORY: u32 = 1;
+pub(super) const HOST_MEMORY: u32 = 1;
 
 /// What a GPU is and can.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct Facts {
     pub page_bytes: usize,
     /// Kernels read memory that nobody registered.
     pub reads_pageable: bool,
+    /// Memory can be handed to other hosts of an NVLink fabric.
+    pub shares_over_fabric: bool,
     /// Has pools of memory in the order of streams.
     pub has_pools: bool,
     /// The NUMA node nearest to it, where the system has such nodes.
@@ -366,7 +368,7 @@ thread_local! {
 }
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-const CAPTURE_MODE_RELAXED: c_int = 2;
+pub(super) const CAPTURE_MODE_RELAXED: c_int = 2;
 
 /// Keeps the GPU's context current; what was current before comes back on drop.
 pub struct Entered {
@@ -465,6 +467,8 @@ fn facts(functions: &Functions, device: CUdevice) -> Result<Facts> {
         capability,
         page_bytes: page_bytes(functions, device)?,
         reads_pageable: ask(Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)? != 0,
+        shares_over_fabric: ask(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)
+            .is_ok_and(|can| can != 0),
         has_pools: ask(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
         numa_node: ask(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID)
             .ok()

@@ -3,8 +3,10 @@
 
 mod abort;
 mod board;
+mod cache;
 mod collective;
 pub mod driver;
+mod fabric;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
@@ -35,6 +37,7 @@ mod words;
 pub use loader::Unusable;
 pub use properties::device_properties;
 
+use super::caching::CacheKernels;
 use super::learning::LearningKernels;
 use super::{
     Bootstrap, Kernels, Mark, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
@@ -210,6 +213,10 @@ impl Platform for CudaPlatform {
     }
 
     fn learning(&self) -> &dyn LearningKernels {
+        self
+    }
+
+    fn caching(&self) -> &dyn CacheKernels {
         self
     }
 
