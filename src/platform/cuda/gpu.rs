@@ -154,29 +154,48 @@ impl Gpu {
     /// # Errors
     /// COMMUNICATION_ERROR in a forked child, CUDA_ERROR.
     pub fn enter(&self) -> Result<Entered> {
+        // From here on the drop takes back what was done.
+        let mut entered = self.enter_to_enqueue()?;
+        if !RELAXED.get() {
+            let mut mode = CAPTURE_MODE_RELAXED;
+            // SAFETY: the mode goes in and comes out.
+            unsafe { drive!(self.functions, cuThreadExchangeStreamCaptureMode(&mut mode)) }?;
+            entered.former_mode = Some(mode);
+            RELAXED.set(true);
+        }
+        Ok(entered)
+    }
+
+    /// The same for what may be called at any time: questions, and work for streams.
+    /// # Errors
+    /// Those of [`enter`](Gpu::enter).
+    pub fn enter_to_enqueue(&self) -> Result<Entered> {
         self.check_alive()?;
         let functions = self.functions;
         let mut current: CUcontext = std::ptr::null_mut();
         // SAFETY: the outputs outlive the calls; the context is retained for the life of `self`.
-        unsafe {
+        let pushed = unsafe {
             drive!(functions, cuCtxGetCurrent(&mut current))?;
-            let pushed = current as usize != self.context;
-            if pushed {
+            let other = current as usize != self.context;
+            if other {
                 drive!(functions, cuCtxPushCurrent_v2(self.context as CUcontext))?;
             }
-            // From here on the drop takes back what was done.
-            let mut entered = Entered {
-                functions,
-                pushed,
-                former_mode: None,
-            };
-            if !RELAXED.get() {
-                let mut mode = CAPTURE_MODE_RELAXED;
-                drive!(functions, cuThreadExchangeStreamCaptureMode(&mut mode))?;
-                entered.former_mode = Some(mode);
-                RELAXED.set(true);
-            }
-            Ok(entered)
+            other
+        };
+        Ok(Entered {
+            functions,
+            pushed,
+            former_mode: None,
+        })
+    }
+
+    /// [`enter`](Gpu::enter) for an operation on a stream: as little as the stream's state allows.
+    /// # Errors
+    /// Those of [`enter`](Gpu::enter).
+    pub fn enter_on(&self, stream: Stream) -> Result<Entered> {
+        match self.is_capturing(stream) {
+            Ok(false) => self.enter_to_enqueue(),
+            Ok(true) | Err(_) => self.enter(),
         }
     }
 
@@ -240,7 +259,7 @@ impl Gpu {
     /// # Errors
     /// CUDA_ERROR where the driver refuses the question.
     pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
-        let _entered = self.enter()?;
+        let _entered = self.enter_to_enqueue()?;
         let mut status: c_int = 0;
         // SAFETY: the output outlives the call; the caller vouches for the stream.
         unsafe {
@@ -252,13 +271,18 @@ impl Gpu {
         Ok(status != 0)
     }
 
+    /// A stream that records is not asked: the question would end the recording, and a launch in another device's stream fails
+    /// in the driver's words.
     /// # Errors
     /// INVALID_INPUT if the stream belongs to another GPU.
     pub fn check_stream(&self, stream: Stream) -> Result<()> {
-        if self.is_only_one || DEFAULT_STREAMS.contains(&stream.0) {
+        if self.is_only_one
+            || DEFAULT_STREAMS.contains(&stream.0)
+            || !matches!(self.is_capturing(stream), Ok(false))
+        {
             return Ok(());
         }
-        let _entered = self.enter()?;
+        let _entered = self.enter_to_enqueue()?;
         let device = self.device_of(stream)?;
         ensure!(
             device == self.device,
@@ -334,7 +358,7 @@ impl Gpu {
 
     /// The driver's `CUmemorytype` of an address, or [`UNKNOWN_MEMORY`].
     fn memory_type(&self, address: Address) -> u32 {
-        let Ok(_entered) = self.enter() else {
+        let Ok(_entered) = self.enter_to_enqueue() else {
             return UNKNOWN_MEMORY;
         };
         let mut kind: u32 = UNKNOWN_MEMORY;
