@@ -90,21 +90,22 @@ void wm_leave_out(const wm_rank* r, const char* format, ...) {
   printf("left out: %s\n", text);
 }
 
-/* The driver and NCCL keep descriptors from the first time that GPUs map each other's memory and exchange rows: what a body
- * leaves behind is measured against a process that has done both. */
-static bool has_firsts(int ranks, bool mpi) { return !mpi && ranks > 1 && wm_gpus() > 1; }
+/* The driver, NVML and NCCL keep descriptors from the first communicator, and from the first time that GPUs map each other's
+ * memory and exchange rows: what a body leaves behind is measured against a process that has done all that. */
+static bool has_firsts(bool mpi) { return !mpi && wm_gpu(); }
 
 static void do_firsts(wm_rank* r) {
   wm_set_rank(r->rank);
   wm_device_bind(r->rank);
   const wm_kind* const kinds[] = {&wm_kinds[0], &wm_kinds[4]};
-  for (int k = 0; k < 2; k++) {
-    if (wholememory_communicator_support_type_location(wm_world(r), kinds[k]->type, kinds[k]->location) != 0) continue;
-    wm_table t = wm_table_make(wm_world(r), (wm_shape){.kind = *kinds[k], .dtype = WHOLEMEMORY_DT_INT, .rows = 100, .columns = 4});
+  wholememory_comm_t comm = wm_world(r);
+  for (int k = 0; k < 2 && r->size > 1 && wm_gpus() > 1; k++) {
+    if (wholememory_communicator_support_type_location(comm, kinds[k]->type, kinds[k]->location) != 0) continue;
+    wm_table t = wm_table_make(comm, (wm_shape){.kind = *kinds[k], .dtype = WHOLEMEMORY_DT_INT, .rows = 100, .columns = 4});
     wm_gather_check(&t, (wm_lookup){.index_dtype = WHOLEMEMORY_DT_INT, .user_dtype = WHOLEMEMORY_DT_INT, .count = 50});
     wm_table_drop(&t);
   }
-  OK(wholememory_destroy_communicator(r->world));
+  OK(wholememory_destroy_communicator(comm));
   r->world = NULL;
 }
 
@@ -173,7 +174,7 @@ static int as_threads(wm_parts common, int ranks) {
   /* Before what the process holds is noted: the driver keeps what it opens for a device. */
   for (int i = 0; i < ranks; i++) wm_device_bind(i);
   common.page = new_page(ranks);
-  if (has_firsts(ranks, false)) {
+  if (has_firsts(false)) {
     setenv("WHOLEMEMORY_ROUTE", "exchange", 1);
     run_threads(common, ranks, thread_firsts, &status);
     unsetenv("WHOLEMEMORY_ROUTE");
@@ -190,7 +191,7 @@ static int one_process_rank(wm_parts common, wm_page* page, int rank, int ranks,
   common.page = page;
   wm_rank r = {rank, ranks, false, mpi, NULL, &common};
   wm_set_rank(rank);
-  if (has_firsts(ranks, mpi)) {
+  if (has_firsts(mpi)) {
     const char* own = getenv("WHOLEMEMORY_ROUTE");
     char route[32];
     snprintf(route, sizeof route, "%s", own ? own : "");

@@ -271,15 +271,10 @@ impl Gpu {
         Ok(status != 0)
     }
 
-    /// A stream that records is not asked: the question would end the recording, and a launch in another device's stream fails
-    /// in the driver's words.
     /// # Errors
     /// INVALID_INPUT if the stream belongs to another GPU.
     pub fn check_stream(&self, stream: Stream) -> Result<()> {
-        if self.is_only_one
-            || DEFAULT_STREAMS.contains(&stream.0)
-            || !matches!(self.is_capturing(stream), Ok(false))
-        {
+        if self.is_only_one || DEFAULT_STREAMS.contains(&stream.0) {
             return Ok(());
         }
         let _entered = self.enter_to_enqueue()?;
@@ -326,18 +321,29 @@ impl Gpu {
         Ok(())
     }
 
+    /// By its context, which may be asked for at any time. A driver that does not name it is asked for the device, which would
+    /// end a recording: then the stream counts as this GPU's, and if it is not a launch fails in the driver's words.
     fn device_of(&self, stream: Stream) -> Result<CUdevice> {
         let functions = self.functions;
         let handle = stream.0 as CUstream;
         let mut device: CUdevice = 0;
+        let mut context: CUcontext = std::ptr::null_mut();
         // SAFETY: outputs outlive the calls; the caller vouches for the stream; what is pushed is popped.
         unsafe {
-            if let Some(ask) = functions.cuStreamGetDevice {
+            let named = drive!(functions, cuStreamGetCtx(handle, &mut context));
+            if named.is_ok() && context as usize == self.context {
+                return Ok(self.device);
+            }
+            if let Err(error) = named {
+                let Some(ask) = functions.cuStreamGetDevice else {
+                    return Err(error);
+                };
+                if !matches!(self.is_capturing(stream), Ok(false)) {
+                    return Ok(self.device);
+                }
                 functions.check("cuStreamGetDevice", ask(handle, &mut device))?;
                 return Ok(device);
             }
-            let mut context: CUcontext = std::ptr::null_mut();
-            drive!(functions, cuStreamGetCtx(handle, &mut context))?;
             drive!(functions, cuCtxPushCurrent_v2(context))?;
             let asked = drive!(functions, cuCtxGetDevice(&mut device));
             drive!(functions, cuCtxPopCurrent_v2(&mut context))?;
