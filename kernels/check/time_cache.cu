@@ -120,12 +120,36 @@ struct Cache {
   }
   void adjust(const int64_t *ids, const Setting &setting) {
     uint64_t needed = 0;
-    accesses += kBatch;
-    const bool ages = accesses >= 64 * sets * 32;
-    if (ages) accesses = 0;
     wmk_cache_adjust_args args{cache, ids, kBatch, nullptr, nullptr, nullptr, scratch.address(), scratch.bytes(), &needed, 8,
-                               setting.bits, setting.load_blocks, ages, {}};
+                               setting.bits, setting.load_blocks, ages(), {}};
     CUDA(wmk_cache_adjust(&args, stream));
+  }
+  void read(const int64_t *ids, const Setting &setting) {
+    uint64_t needed = 0;
+    wmk_cache_read_args args{};
+    args.cache = cache;
+    args.rows.table = {&base, starts, 1, 0, kRowBytes, kRows};
+    args.rows.ids = ids;
+    args.rows.count = kBatch;
+    args.rows.plain = output.address();
+    args.rows.plain_stride_bytes = kRowBytes;
+    args.rows.cols = kRowBytes / 4;
+    args.rows.id_bytes = 8;
+    args.rows.table_dtype = args.rows.plain_dtype = dtype_float;
+    args.rows.blocks = setting.miss_blocks;
+    args.scratch = scratch.address();
+    args.scratch_bytes = scratch.bytes();
+    args.needed_bytes = &needed;
+    args.order_bits = setting.bits;
+    args.hit_blocks = UINT32_MAX;
+    args.ages = ages();
+    CUDA(wmk_cache_read(&args, stream));
+  }
+  bool ages() {
+    accesses += kBatch;
+    if (accesses < 64 * sets * 32) return false;
+    accesses = 0;
+    return true;
   }
   void look_up(const int64_t *ids, const Setting &setting) {
     uint64_t needed = 0;
@@ -171,7 +195,7 @@ struct Cache {
 
 void cases(uint64_t base, bool quick, double only_law, double only_ratio, int calls) {
   printf("gathers of 64 MiB through a cache. static: hit rate of the best fixed rows; warm: of the third turn of 64 batches;\n"
-         "GB/s adjusting and not; us of adjusting, looking up, gathering alone\n");
+         "GB/s adjusting in one and in three calls, and not; us of adjusting, looking up, gathering alone\n");
   const double rate = kBatch * kRowBytes / 1e3;
   for (double law : {0.80, 0.99, 1.10}) {
     if (only_law != 0 && law != only_law) continue;
@@ -183,7 +207,8 @@ void cases(uint64_t base, bool quick, double only_law, double only_ratio, int ca
       Setting setting;
       Device wrong(4);
       CUDA(cudaMemset(wrong.as<void>(), 0, 4));
-      auto both = [&](int k) {
+      auto both = [&](int k) { cache.read(ids(k), setting); };
+      auto in_turn = [&](int k) {
         cache.adjust(ids(k), setting);
         cache.look_up(ids(k), setting);
         cache.gather(ids(k), setting);
@@ -203,13 +228,14 @@ void cases(uint64_t base, bool quick, double only_law, double only_ratio, int ca
       };
       const double reading = time_us(only_gather, 64, 1);
       find_wrong<<<1024, 256, 0, stream>>>(ids(63), cache.output.as<uint64_t>(), wrong.as<uint32_t>());
+      const double turns = time_us(in_turn, 64, 1);
       const double adjust_us = time_us([&](int k) { cache.adjust(ids(k), setting); }, 64, 1);
       const double look_us = time_us([&](int k) { cache.look_up(ids(k), setting); }, 64, 1);
       cache.look_up(ids(5), setting);
       const double gather_us = time_us([&](int) { cache.gather(ids(5), setting); }, 64, 1);
       const double best = streams.best(cache.sets * 32);
-      printf("  %.2f %.2f: static %.3f, warm %.3f (%.3f), loads a call %.0f; adjusting %.0f, reading %.0f; us %.0f + %.0f + %.0f%s\n",
-             law, ratio, best, hits, hits / best, double(after.loads - before.loads) / 64, rate / adjusting, rate / reading, adjust_us,
+      printf("  %.2f %.2f: static %.3f, warm %.3f (%.3f), loads a call %.0f; adjusting %.0f, in turn %.0f, reading %.0f; us %.0f + %.0f + %.0f%s\n",
+             law, ratio, best, hits, hits / best, double(after.loads - before.loads) / 64, rate / adjusting, rate / turns, rate / reading, adjust_us,
              look_us, gather_us, wrong.get<uint32_t>(1)[0] ? "  WRONG VALUES" : "");
       fflush(stdout);
       if (quick || (law == 1.10 && ratio == 0.2)) continue;
