@@ -57,7 +57,8 @@ typedef struct wmk_step_args {
   uint64_t gradient_stride_bytes;
   uint64_t cols;  // below 2^28; so many elements of a row are changed
   // Row r begins at table + r * table_stride_bytes, its state k (floats) at states[k] + r * state_stride_bytes, all multiples
-  // of 16; behind its last element a row has as much memory as makes up whole 16 bytes. Unused states are 0.
+  // of 16. Behind its last element a row has as much memory as makes up whole 16 bytes, and a state has as many elements.
+  // Unused states are 0.
   uint64_t table;
   uint64_t table_stride_bytes;
   uint64_t states[2];

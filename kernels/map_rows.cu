@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "args_learning.h"
+#include "common/round_robin.h"
 #include "told.cuh"
 
 namespace wmk {
@@ -16,11 +17,7 @@ template <class Id>
 __global__ void __launch_bounds__(kThreads) map_kernel(const __grid_constant__ wmk_map_rows_args map) {
   const Id *ids = static_cast<const Id *>(map.ids);
   for (uint64_t i = blockIdx.x * uint64_t{kThreads} + threadIdx.x; i < map.count; i += uint64_t{gridDim.x} * kThreads) {
-    // Negative ids are beyond all rows.
-    const uint64_t id = static_cast<uint64_t>(int64_t{ids[i]});
-    const uint64_t block = id / map.block_rows, turn = block / map.ranks, owner = block % map.ranks;
-    const uint64_t row = owner * map.rank_rows + turn * map.block_rows + id % map.block_rows;
-    map.mapped[i] = id < map.rows ? static_cast<int64_t>(row) : -1;
+    map.mapped[i] = dealt_row({map.block_rows, map.ranks, map.rank_rows, map.rows}, int64_t{ids[i]});
   }
 }
 

@@ -57,7 +57,7 @@ struct Step {
   uint32_t *arrivals;  // of every window, how many sums there are of the row that begins there
   rule how;
   uint32_t cols;
-  uint32_t pieces;
+  uint32_t pieces;  // of a row, up to whole 16 bytes of it: states that move, move whole
   uint32_t chunks;  // of the pieces, as many as a warp has lanes each
   uint32_t team_log;
   uint32_t run_blocks;
@@ -69,13 +69,13 @@ __device__ __forceinline__ uint64_t key_at(const Step &step, uint32_t i) {
   return step.wide_keys ? static_cast<const uint64_t *>(step.keys)[i] : static_cast<const uint32_t *>(step.keys)[i];
 }
 
-// Of a lane's piece, the columns that there are.
+// Of a lane's piece, the columns that have gradients; none where `live` is not above 0.
 template <int kCount>
 struct Columns {
   uint32_t first;
   int live;
   __device__ __forceinline__ Columns(const Step &step, uint32_t piece)
-      : first(piece * kCount), live(static_cast<int>(min(step.cols - first, uint32_t{kCount}))) {}
+      : first(piece * kCount), live(min(static_cast<int>(step.cols) - static_cast<int>(first), kCount)) {}
 };
 
 // A lane's piece of the gradient at a position, as it lies in memory: so it takes the fewest registers while others are on

@@ -34,7 +34,8 @@ inline Step step_of(const wmk_step_args &args, uint32_t elements, uint32_t team_
   step.how = {rule.optimizer, rule.adam_w, rule.learning_rate, rule.weight_decay,
               rule.epsilon,   rule.beta1,  rule.beta2,         rule.alpha};
   step.cols = static_cast<uint32_t>(args.cols);
-  step.pieces = (step.cols + elements - 1) / elements;
+  const uint32_t unit = access_limit / dtype_bytes(args.table_dtype);
+  step.pieces = (step.cols + unit - 1) / unit * unit / elements;
   step.chunks = (step.pieces + 31) / 32;
   while (step.team_log < 5 && 1u << step.team_log < step.pieces) step.team_log++;
   const uint32_t tile = (kThreads >> step.team_log) * team_rows;

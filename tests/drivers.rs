@@ -21,12 +21,15 @@ int cuDriverGetVersion(int* version) { *version = VERSION; return 0; }
 NAMED(cuDeviceGetName) NAMED(cuDeviceGetUuid_v2) NAMED(cuDeviceGetAttribute) NAMED(cuDeviceCanAccessPeer)
 NAMED(cuDevicePrimaryCtxRetain) NAMED(cuDevicePrimaryCtxRelease_v2) NAMED(cuCtxGetDevice) NAMED(cuCtxPushCurrent_v2)
 NAMED(cuCtxPopCurrent_v2) NAMED(cuCtxSynchronize) NAMED(cuStreamSynchronize) NAMED(cuStreamIsCapturing)
+NAMED(cuThreadExchangeStreamCaptureMode)
 NAMED(cuStreamGetCtx) NAMED(cuEventCreate) NAMED(cuEventRecord) NAMED(cuEventSynchronize) NAMED(cuEventDestroy_v2)
 NAMED(cuMemcpyAsync) NAMED(cuMemcpyHtoD_v2) NAMED(cuMemcpyDtoH_v2) NAMED(cuPointerGetAttributes)
 NAMED(cuMemGetAllocationGranularity) NAMED(cuMemAddressReserve) NAMED(cuMemAddressFree) NAMED(cuMemCreate)
 NAMED(cuMemRelease) NAMED(cuMemMap) NAMED(cuMemUnmap) NAMED(cuMemSetAccess) NAMED(cuMemExportToShareableHandle)
 NAMED(cuMemImportFromShareableHandle) NAMED(cuMemHostRegister_v2) NAMED(cuMemHostUnregister)
-NAMED(cuMemHostGetDevicePointer_v2) NAMED(cuMemAlloc_v2) NAMED(cuMemFree_v2) NAMED(cuMemHostAlloc) NAMED(cuMemFreeHost)
+NAMED(cuMemHostGetDevicePointer_v2) NAMED(cuMemAlloc_v2) NAMED(cuMemFree_v2) NAMED(cuMemHostAlloc)
+NAMED(cuMemPoolCreate) NAMED(cuMemPoolSetAttribute) NAMED(cuMemPoolTrimTo) NAMED(cuMemPoolDestroy)
+NAMED(cuMemAllocFromPoolAsync) NAMED(cuMemFreeAsync) NAMED(cuMemFreeHost)
 int cuCtxGetCurrent(void** context) { *context = 0; return 0; }
 int cuDeviceGet(int* device, int ordinal) { *device = ordinal; return 0; }
 #endif

@@ -1,6 +1,6 @@
 // Checks the kernels on the current device and prints `N passed, N failed`.
-//   check_kernels [rounds] [quick [section]]     rounds of the gather, scatter and cache cases (default 6); quick leaves out
-//   the largest call; a section by its name runs alone
+//   check_kernels [rounds] [quick|all] [section]     rounds of the gather, scatter and cache cases (default 6); quick leaves
+//   out the largest call; with a section only that one
 
 #include "../args_learning.h"
 #include "check.h"
@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
   section("caches", [&] { check_caches(tally, rounds); });
   section("learning", [&] { check_learning(tally, rounds); });
   section("meetings", [&] { check_meetings(tally); });
-  if (argc <= 2) section("a large gather", [&] { check_large(tally); });
+  if (argc <= 2 || strcmp(argv[2], "quick") != 0) section("a large gather", [&] { check_large(tally); });
   printf("%d passed, %d failed\n", tally.passed, tally.failed);
-  return tally.failed == 0 ? 0 : 1;
+  return tally.failed == 0 && tally.passed > 0 ? 0 : 1;
 }

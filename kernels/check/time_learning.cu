@@ -1,5 +1,6 @@
 // Times the gradient step on the current device: 131,072 gradients of 128 floats (64 MiB) on a table of 8.4 million rows, 64
-// batches in turn. Microseconds of the work on the device, back to back; the kernel alone also in variants.
+// batches in turn. Microseconds of the work on the device, back to back.
+//   time_learning [N] [variants]    only line N (0 for all); the step alone also by variants of its kernel
 
 #include <algorithm>
 #include <cmath>
@@ -91,7 +92,8 @@ std::vector<Variant> variants() {
 }  // namespace
 
 int main(int argc, char **argv) {
-  const bool all_variants = argc > 1 && std::string(argv[1]) == "variants";
+  const int only = argc > 1 ? atoi(argv[1]) : 0;
+  const bool all_variants = argc > 2 && std::string(argv[2]) == "variants";
   CUDA(cudaStreamCreate(&stream));
   uint64_t needed = 0;
   auto ask = group_args();
@@ -113,6 +115,7 @@ int main(int argc, char **argv) {
     uint32_t optimizer, dtype;
   };
   printf("%-32s %8s %8s %8s %10s\n", "microseconds", "sort", "step", "both", "distinct");
+  int line = 0;
   for (const Row &row : {Row{"uniform, SGD", 0, optimizer_sgd, dtype_float},
                          Row{"uniform, Adam", 0, optimizer_lazy_adam, dtype_float},
                          Row{"Zipf 0.99, Adam", 0.99, optimizer_lazy_adam, dtype_float},
@@ -122,6 +125,8 @@ int main(int argc, char **argv) {
                          Row{"uniform, AdaGrad", 0, optimizer_ada_grad, dtype_float},
                          Row{"uniform, SGD, half by half", 0, optimizer_sgd, dtype_half},
                          Row{"uniform, Adam, half by half", 0, optimizer_lazy_adam, dtype_half}}) {
+    line++;
+    if (only != 0 && line != only) continue;
     size_t distinct = 0;
     for (int b = 0; b < kBatches; b++) {
       auto ids = row.zipf < 0 ? std::vector<int64_t>(kIds, 12345) : make_ids(row.zipf, b);

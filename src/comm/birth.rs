@@ -60,8 +60,18 @@ impl Communicator {
     /// platforms, or of several hosts on the CPU platform; a GPU or driver that is too old. COMMUNICATION_ERROR: a rank died or
     /// did not come.
     pub fn create(id: &UniqueId, rank: i32, size: i32, prior: Result<()>) -> Result<Arc<Communicator>> {
+        Communicator::create_on(id, rank, size, || prior.and_then(|()| bind()))
+    }
+
+    /// [`Communicator::create`] on the platform that `bind` gives.
+    pub fn create_on(
+        id: &UniqueId,
+        rank: i32,
+        size: i32,
+        bind: impl FnOnce() -> Result<Arc<dyn Member>>,
+    ) -> Result<Arc<Communicator>> {
         let token = Token::decode(id)?;
-        let platform = prior.and_then(|()| bind());
+        let platform = bind();
         if size == 1 && rank == 0 {
             let platform = platform?;
             take_alone(&token.cookie)?;
@@ -272,15 +282,18 @@ impl Birth {
                 .map(|s| Link::start(self.control.shared(), s, tag, receiver.clone(), MOST_BODY_BYTES))
                 .transpose()
         };
-        let links = streams
-            .into_iter()
-            .enumerate()
-            .map(start)
-            .collect::<Result<Vec<_>>>()?;
+        let (mut links, mut failure) = (Vec::new(), None);
+        for one in streams.into_iter().enumerate().map(start) {
+            failure = failure.or(one.as_ref().err().cloned());
+            links.push(one.unwrap_or_default());
+        }
         net.set_links(links);
-        let made = self.furnish(&net);
-        if made.is_err() {
-            // Without a goodbye where the ranks did not agree on the failure; those who did are leaving as well.
+        let made = match failure {
+            Some(error) => Err(error),
+            None => self.furnish(&net),
+        };
+        if let Err(error) = &made {
+            net.give_up(error);
             net.depart();
             net.close();
         }

@@ -1,13 +1,15 @@
 //! The gradient step of a table over the ranks: what a caller passes, checked; ids and gradients to the owners; the step there.
 
 use super::Buffers;
-use super::leg::{Circle, Field, with_workspace};
+use super::cached::{self, Cache, meet};
+use super::leg::{Circle, Field};
 use super::operand::Data;
-use super::owners::{Delivery, Owners, Parcel, deliver};
+use super::owners::{Delivery, Owners, Parcel, deliver, keep};
 use super::route::deal;
-use crate::error::{Error, Result, ensure, fail};
+use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::{AllocationType, DType};
 use crate::memory::{MappedBases, Memory};
+use crate::platform::caching::CacheView;
 use crate::platform::learning::{RoundRobin, Rule, Step};
 use crate::platform::{Indices, Launch, Rows, Stream};
 use crate::span::Address;
@@ -30,6 +32,15 @@ pub struct Learner<'a> {
     pub elements_stride: usize,
     /// FLOAT [rows, 2].
     pub powers: Option<&'a Memory>,
+    pub cache: Option<Cached<'a>>,
+}
+
+/// The cache of a table that learns, at home with it.
+#[derive(Clone, Copy)]
+pub struct Cached<'a> {
+    pub cache: &'a Cache,
+    /// Count the step's ids as accesses, and bring rows in that deserve it, before the step.
+    pub adjust: bool,
 }
 
 /// The own gradients of a step.
@@ -47,6 +58,31 @@ const NAME: &str = "wholememory_embedding_gather_gradient_apply";
 /// INVALID_INPUT for wrong shapes and types, LOGIC_ERROR for gradients that are not as many as the indices, and what
 /// [`deliver`] says.
 pub fn apply_gradients(
+    learner: &Learner<'_>,
+    mine: Result<Gradients<'_>>,
+    buffers: &dyn Buffers,
+    stream: Stream,
+) -> Result<()> {
+    let comm = learner.table.communicator();
+    let platform = comm.platform();
+    let recording = comm.size() > 1 && platform.is_capturing(stream)?;
+    platform.within(&mut || {
+        if !recording {
+            return run(learner, mine.clone(), buffers, stream);
+        }
+        // The others are served on a stream that does its work now, so that the recording stays whole.
+        let refused = Error::new(
+            Kind::NotSupported,
+            "a gradient step over several ranks meets them on the host, which a recording stream (graph capture) cannot do",
+        );
+        let aside = platform.side_stream();
+        let outcome = run(learner, Err(refused), buffers, aside);
+        platform.synchronize(aside)?;
+        outcome
+    })
+}
+
+fn run(
     learner: &Learner<'_>,
     mine: Result<Gradients<'_>>,
     buffers: &dyn Buffers,
@@ -76,29 +112,27 @@ pub fn apply_gradients(
         stream,
         ..Launch::default()
     };
-    if comm.size() == 1 {
-        own_failure?;
-        let leases = leases?;
-        return match parcel {
-            Some(parcel) => {
-                let session = comm.enter(NAME)?;
-                let field = Field {
-                    platform,
-                    buffers,
-                    world: &session,
-                    launch,
-                };
-                step(&field, learner, &leases, &start_rows, &Delivery::own(parcel))
-            }
-            None => Ok(()),
-        };
-    }
-    ensure!(
-        !platform.is_capturing(stream)?,
-        NotSupported,
-        "a gradient step over {} ranks meets the other ranks on the host, which a recording stream (graph capture) cannot do",
-        comm.size()
-    );
+    let target = leases
+        .as_ref()
+        .map(|leases| Target::new(learner, leases, &start_rows));
+    let needs = |parcel: &Parcel| match (&target, parcel.rows) {
+        (Ok(target), Some(_)) if parcel.ids.count > 0 => {
+            let step = platform.learning().step_workspace_bytes(&target.step(parcel))?;
+            Ok(step.max(target.adjust_workspace_bytes(parcel.ids.count)?))
+        }
+        _ => Ok(0),
+    };
+    let step = |delivery: &Delivery<'_>| match &target {
+        Ok(target) if delivery.parcel.ids.count > 0 => {
+            let launch = Launch {
+                workspace: delivery.workspace,
+                ..launch
+            };
+            target.adjust(delivery, stream)?;
+            platform.learning().step(&target.step(&delivery.parcel), launch)
+        }
+        _ => Ok(()),
+    };
     let session = comm.enter(NAME)?;
     let field = Field {
         platform,
@@ -106,22 +140,37 @@ pub fn apply_gradients(
         world: &session,
         launch,
     };
-    let transport = comm.transport(&session)?;
-    let circle = Circle {
-        boot: &session,
-        transport: &*transport,
+    let work = |ordered: Result<()>| {
+        if comm.size() == 1 {
+            return match (own_failure.and(ordered), parcel) {
+                (Ok(()), Some(parcel)) => step(&keep(&field, parcel, &needs)?),
+                (outcome, _) => outcome,
+            };
+        }
+        let transport = comm.transport(&session)?;
+        let circle = Circle {
+            boot: &session,
+            transport: &*transport,
+        };
+        let owners = Owners {
+            start_rows: &start_rows,
+            identity: learner.table.number(),
+            serves: leases.is_ok(),
+        };
+        let (delivery, sent) = deliver(&field, circle, &owners, parcel, &needs)?;
+        let stepped = ordered.and_then(|()| delivery.map_or(Ok(()), |delivery| step(&delivery)));
+        own_failure.and(sent).and(stepped)
     };
-    let owners = Owners {
-        start_rows: &start_rows,
-        identity: learner.table.number(),
-        serves: leases.is_ok(),
-    };
-    let (delivery, sent) = deliver(&field, circle, &owners, parcel)?;
-    let stepped = match &leases {
-        Ok(leases) => step(&field, learner, leases, &start_rows, &delivery),
-        Err(_) => Ok(()),
-    };
-    own_failure.and(sent).and(stepped)
+    match &learner.cache {
+        // Lines change: what others of this rank and of other ranks read is read before, or after.
+        Some(Cached { cache, .. }) => cache.turns.change(platform, stream, |ordered| {
+            meet(&session, stream)?;
+            let outcome = work(ordered);
+            meet(&session, stream)?;
+            outcome
+        }),
+        None => work(Ok(())),
+    }
 }
 
 /// Keeps what a step writes mapped while it runs, and says where this rank's parts of it are.
@@ -129,6 +178,7 @@ struct Leases {
     table: MappedBases,
     elements: Option<MappedBases>,
     powers: Option<MappedBases>,
+    cache: Option<cached::Leases>,
 }
 
 impl Leases {
@@ -137,6 +187,7 @@ impl Leases {
             table: learner.table.mapped_bases()?,
             elements: learner.elements.map(Memory::mapped_bases).transpose()?,
             powers: learner.powers.map(Memory::mapped_bases).transpose()?,
+            cache: learner.cache.map(|cached| cached.cache.leases()).transpose()?,
         })
     }
 }
@@ -151,46 +202,79 @@ fn start_rows(learner: &Learner<'_>) -> Vec<u64> {
         .collect()
 }
 
-fn step(
-    field: &Field<'_>,
-    learner: &Learner<'_>,
-    leases: &Leases,
-    start_rows: &[u64],
-    delivery: &Delivery<'_>,
-) -> Result<()> {
-    let Some(gradients) = delivery.rows.filter(|_| delivery.ids.count > 0) else {
-        return Ok(());
-    };
-    let rank = learner.table.communicator().rank();
-    let own = |bases: &MappedBases| bases.get(rank).copied().unwrap_or(Address::NULL);
-    let elements = leases.elements.as_ref().map_or(Address::NULL, own);
-    let states: Vec<Address> = learner
-        .element_offsets
-        .iter()
-        .map(|offset| elements.offset_bytes(offset * DType::Float.size_bytes()))
-        .collect();
-    let step = Step {
-        ids: delivery.ids,
-        gradients,
-        cols: delivery.cols,
-        first_row: start_rows[rank],
-        rows: start_rows[rank + 1] - start_rows[rank],
-        table: Rows {
-            address: own(&leases.table),
-            row_stride_bytes: learner.stride * learner.dtype.size_bytes(),
-            dtype: learner.dtype,
-        },
-        rule: learner.rule,
-        states: &states,
-        state_stride_bytes: learner.elements_stride * DType::Float.size_bytes(),
-        beta_powers: leases.powers.as_ref().map_or(Address::NULL, own),
-        cache: None,
-    };
-    let kernels = field.platform.learning();
-    let bytes = kernels.step_workspace_bytes(&step)?;
-    with_workspace(field.buffers, bytes, field.launch, |launch| {
-        kernels.step(&step, launch)
-    })
+/// What of the table is this rank's.
+struct Target<'a> {
+    learner: &'a Learner<'a>,
+    first_row: u64,
+    rows: u64,
+    table: Address,
+    states: Vec<Address>,
+    powers: Address,
+    cache: Option<CacheView<'a>>,
+}
+
+impl<'a> Target<'a> {
+    fn new(learner: &'a Learner<'a>, leases: &'a Leases, start_rows: &[u64]) -> Target<'a> {
+        let rank = learner.table.communicator().rank();
+        let own = |bases: &MappedBases| bases.get(rank).copied().unwrap_or(Address::NULL);
+        let elements = leases.elements.as_ref().map_or(Address::NULL, own);
+        Target {
+            learner,
+            first_row: start_rows[rank],
+            rows: start_rows[rank + 1] - start_rows[rank],
+            table: own(&leases.table),
+            states: learner
+                .element_offsets
+                .iter()
+                .map(|offset| elements.offset_bytes(offset * DType::Float.size_bytes()))
+                .collect(),
+            powers: leases.powers.as_ref().map_or(Address::NULL, own),
+            cache: match (&learner.cache, &leases.cache) {
+                (Some(cached), Some(leases)) => Some(cached.cache.view(leases)),
+                _ => None,
+            },
+        }
+    }
+
+    fn adjust_workspace_bytes(&self, ids: usize) -> Result<usize> {
+        match (&self.learner.cache, &self.cache) {
+            (Some(Cached { cache, adjust: true }), Some(view)) => {
+                cache.comm.platform().caching().adjust_workspace_bytes(view, ids)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    fn adjust(&self, delivery: &Delivery<'_>, stream: Stream) -> Result<()> {
+        match (&self.learner.cache, &self.cache) {
+            (Some(Cached { cache, adjust: true }), Some(view)) => cache.adjust_to(view, delivery, stream),
+            _ => Ok(()),
+        }
+    }
+
+    fn step(&self, parcel: &Parcel) -> Step<'_> {
+        Step {
+            ids: parcel.ids,
+            gradients: parcel.rows.unwrap_or(Rows {
+                address: Address::NULL,
+                row_stride_bytes: 0,
+                dtype: DType::Float,
+            }),
+            cols: parcel.cols,
+            first_row: self.first_row,
+            rows: self.rows,
+            table: Rows {
+                address: self.table,
+                row_stride_bytes: self.learner.stride * self.learner.dtype.size_bytes(),
+                dtype: self.learner.dtype,
+            },
+            rule: self.learner.rule,
+            states: &self.states,
+            state_stride_bytes: self.learner.elements_stride * DType::Float.size_bytes(),
+            beta_powers: self.powers,
+            cache: self.cache.as_ref(),
+        }
+    }
 }
 
 /// The caller's arguments; `None` if there is nothing to send.

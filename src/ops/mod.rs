@@ -2,6 +2,7 @@
 
 mod announce;
 mod arrays;
+pub mod cached;
 mod env_test;
 mod exchange;
 mod gather;
@@ -19,7 +20,7 @@ mod scatter;
 
 pub use env_test::env_test;
 pub use gather::{gather, gather_dealt};
-pub use gradients::{Gradients, Learner, apply_gradients};
+pub use gradients::{Cached, Gradients, Learner, apply_gradients};
 pub use scatter::scatter;
 
 use crate::error::Result;
@@ -34,6 +35,11 @@ pub trait Buffers {
     /// # Errors
     /// OUT_OF_MEMORY where the caller's function gives NULL for a non-zero size or throws.
     fn scratch(&self, count: usize, dtype: DType, kind: AllocationType) -> Result<Box<dyn Scratch + '_>>;
+
+    /// False where scratch is the library's own: its next user comes before a graph in which it was recorded is replayed.
+    fn outlasts_recording(&self) -> bool {
+        true
+    }
 
     /// An output block for the caller's context `context` (not NULL), with its final description.
     fn output(&self, description: &Description, kind: AllocationType, context: Address) -> Result<Address>;

@@ -4,7 +4,7 @@ use super::announce::tell;
 use super::leg::{Arena, Circle, Field, Leg, bytes_of, decode_words, encode_words};
 use crate::error::{Error, Kind, Result, ensure};
 use crate::kinds::DType;
-use crate::platform::{Indices, Places, Rows, Table};
+use crate::platform::{Indices, Places, Rows, Table, Workspace};
 use crate::span::Address;
 
 /// What one rank sends.
@@ -19,35 +19,26 @@ pub struct Parcel {
 
 /// What one rank has of others: in the order of the ranks, and of each rank in its order. It stays as long as this value.
 pub struct Delivery<'a> {
-    pub ids: Indices,
-    pub rows: Option<Rows>,
-    pub cols: usize,
-    _scratch: Option<Arena<'a>>,
+    pub parcel: Parcel,
+    /// To work on it in.
+    pub workspace: Workspace,
+    _scratch: Arena<'a>,
 }
 
-impl Delivery<'_> {
-    /// A parcel that stays where it is: its rank owns all rows.
-    pub fn own(parcel: Parcel) -> Delivery<'static> {
-        Delivery {
-            ids: parcel.ids,
-            rows: parcel.rows,
-            cols: parcel.cols,
-            _scratch: None,
-        }
-    }
+/// Bytes that a rank needs to work on what it is given; addresses in it are not to be used.
+pub type Needs<'a> = &'a dyn Fn(&Parcel) -> Result<usize>;
 
-    /// Nothing.
-    pub fn empty() -> Delivery<'static> {
-        Delivery::own(Parcel {
-            ids: Indices {
-                address: Address::NULL,
-                dtype: DType::Int64,
-                count: 0,
-            },
-            rows: None,
-            cols: 0,
-        })
-    }
+/// A parcel that stays where it is, because its rank owns all rows.
+/// # Errors
+/// OUT_OF_MEMORY; those of `needs`.
+pub fn keep<'a>(field: &Field<'a>, parcel: Parcel, needs: Needs<'_>) -> Result<Delivery<'a>> {
+    let bytes = needs(&parcel)?;
+    let (scratch, [address]) = field.arena([bytes as u128])?;
+    Ok(Delivery {
+        parcel,
+        workspace: Workspace { address, bytes },
+        _scratch: scratch,
+    })
 }
 
 /// Who owns what, and which call this is.
@@ -180,8 +171,8 @@ impl Wire {
     }
 }
 
-/// Brings every parcel's ids and rows to their owners. A rank without a parcel takes part. Collective over the circle, which is the
-/// world of `field`. All parcels have rows, or none has.
+/// Brings every parcel's ids and rows to their owners; `None` if no rank has any. A rank without a parcel takes part. Collective
+/// over the circle, which is the world of `field`. All parcels have rows, or none has.
 /// # Errors
 /// Outer ones are those of all ranks: OUT_OF_MEMORY if one has no room, LOGIC_ERROR for different objects or one that a
 /// rank has destroyed, COMMUNICATION_ERROR. The inner one is this rank's alone, which has what the others sent all the same:
@@ -191,7 +182,8 @@ pub fn deliver<'a>(
     circle: Circle<'_>,
     owners: &Owners<'_>,
     mine: Option<Parcel>,
-) -> Result<(Delivery<'a>, Result<()>)> {
+    needs: Needs<'_>,
+) -> Result<(Option<Delivery<'a>>, Result<()>)> {
     let ranks = circle.boot.size();
     let packed = mine
         .filter(|parcel| parcel.ids.count > 0)
@@ -218,7 +210,7 @@ pub fn deliver<'a>(
     };
     let announcements: Vec<Announcement> = tell(field.world, message, |m| Announcement::decode(m, ranks))?;
     let Some(wire) = Wire::of(&announcements) else {
-        return Ok((Delivery::empty(), failure));
+        return Ok((None, failure));
     };
     check(&announcements)?;
 
@@ -243,12 +235,33 @@ pub fn deliver<'a>(
     });
     let (sent, received) = (leg.sent_count(), leg.received_count());
     let id_bytes = wire.id_dtype.size_bytes();
-    let (scratch, [ids_out, ids_in, rows_out, rows_in]) = field.agree_room(field.arena([
-        bytes_of(sent, id_bytes),
-        bytes_of(received, id_bytes),
-        bytes_of(sent, wire.row_bytes()),
-        bytes_of(received, wire.row_bytes()),
-    ]))?;
+    let wire_rows = |address| {
+        wire.row_dtype.map(|dtype| Rows {
+            address,
+            row_stride_bytes: wire.row_bytes(),
+            dtype,
+        })
+    };
+    let given = |ids, rows| Parcel {
+        ids: Indices {
+            address: ids,
+            dtype: wire.id_dtype,
+            count: received as usize,
+        },
+        rows: wire_rows(rows),
+        cols: wire.cols as usize,
+    };
+    let room = needs(&given(Address::NULL, Address::NULL)).and_then(|bytes| {
+        let (scratch, places) = field.arena([
+            bytes_of(sent, id_bytes),
+            bytes_of(received, id_bytes),
+            bytes_of(sent, wire.row_bytes()),
+            bytes_of(received, wire.row_bytes()),
+            bytes as u128,
+        ])?;
+        Ok((scratch, places, bytes))
+    });
+    let (scratch, [ids_out, ids_in, rows_out, rows_in, address], bytes) = field.agree_room(room)?;
     let ids = match &packed {
         Some(packed) if packed.parcel.ids.dtype == wire.id_dtype => Ok(packed.ids),
         Some(packed) => {
@@ -265,13 +278,6 @@ pub fn deliver<'a>(
     // A rank whose kernels fail has announced its ids, so it sends what is there.
     leg.forward(field, *ids.as_ref().unwrap_or(&ids_out), ids_in, id_bytes)?;
     failure = failure.and(ids.map(drop));
-    let wire_rows = |address| {
-        wire.row_dtype.map(|dtype| Rows {
-            address,
-            row_stride_bytes: wire.row_bytes(),
-            dtype,
-        })
-    };
     if let (Some(packed), Some(out)) = (&packed, wire_rows(rows_out))
         && let Some(rows) = &packed.parcel.rows
     {
@@ -281,16 +287,11 @@ pub fn deliver<'a>(
         leg.forward(field, rows_out, rows_in, wire.row_bytes())?;
     }
     let delivery = Delivery {
-        ids: Indices {
-            address: ids_in,
-            dtype: wire.id_dtype,
-            count: received as usize,
-        },
-        rows: wire_rows(rows_in),
-        cols: wire.cols as usize,
-        _scratch: Some(scratch),
+        parcel: given(ids_in, rows_in),
+        workspace: Workspace { address, bytes },
+        _scratch: scratch,
     };
-    Ok((delivery, failure))
+    Ok((Some(delivery), failure))
 }
 
 /// Values of the parcel, `cols` of each, in the order in which they leave and in the type in which they travel.

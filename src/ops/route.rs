@@ -19,6 +19,7 @@ use crate::tensor::{Operand, Storage};
 use std::sync::Arc;
 
 /// The arguments of one call; `rows` is the output of a gather, the input of a scatter.
+#[derive(Clone, Copy)]
 pub struct Call<'a> {
     pub operation: Operation,
     pub table: &'a Operand,
@@ -37,26 +38,22 @@ impl Call<'_> {
         match &self.table.storage {
             Storage::Pointer(address) => {
                 let platform = platform::current()?;
-                match self.plan(platform, Holder::Pointer(*address))? {
+                platform.within(&mut || match self.plan(platform, Holder::Pointer(*address))? {
                     Some(plan) => self.launch(platform, &plan, &[]),
                     None => Ok(()),
-                }
+                })
             }
             Storage::Memory(memory) => match memory.route() {
                 Route::Mapped => self.mapped(memory),
                 // One rank has nobody to meet.
                 Route::Direct if memory.communicator().size() == 1 => self.mapped(memory),
-                Route::Direct | Route::Exchange | Route::Hierarchy => {
-                    self.refuse_capture(memory)?;
-                    self.together(memory)
-                }
+                Route::Direct | Route::Exchange | Route::Hierarchy => self.together(memory),
             },
         }
     }
 
-    /// Routes on which ranks meet on the host cannot be recorded. All ranks record together, so all are refused; a call
-    /// that is refused leaves the recording whole.
-    fn refuse_capture(&self, memory: &Memory) -> Result<()> {
+    /// Routes on which ranks meet on the host cannot be recorded.
+    fn check_recording(&self, memory: &Memory) -> Result<()> {
         let platform = memory.communicator().platform();
         let on_streams = memory.route() == Route::Direct && platform.meets_on_streams();
         ensure!(
@@ -85,8 +82,7 @@ impl Call<'_> {
         })
     }
 
-    /// The plan, and the block that its ids lie in if they are not the caller's.
-    fn plan_on(&self, memory: &Memory) -> Result<(Option<Plan>, Option<Box<dyn Scratch + '_>>)> {
+    fn plan_on(&self, memory: &Memory) -> Result<Planned<'_>> {
         let flat = match (memory.memory_type(), memory.location()) {
             (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => {
                 Some(memory.global_pointer()?)
@@ -140,22 +136,49 @@ impl Call<'_> {
     /// Nobody waits for anybody.
     fn mapped(&self, memory: &Memory) -> Result<()> {
         let partitions = memory.mapped_bases()?;
-        match self.plan_on(memory)? {
-            (Some(plan), _ids) => {
-                self.launch(memory.communicator().platform(), &plan, &plan.bases(&partitions))
-            }
+        let platform = memory.communicator().platform();
+        platform.within(&mut || match self.plan_on(memory)? {
+            (Some(plan), _ids) => self.launch(platform, &plan, &plan.bases(&partitions)),
             (None, _) => Ok(()),
-        }
+        })
     }
 
+    /// A rank whose own checks fail moves nothing and serves the others. One that records does so on a stream of the platform:
+    /// its own stream neither gets work that nobody would do now nor is waited for, so the recording stays whole.
     fn together(&self, memory: &Memory) -> Result<()> {
+        let recording = self.check_recording(memory);
+        if let Err(refused) = recording {
+            let platform = memory.communicator().platform();
+            let call = Call {
+                stream: platform.side_stream(),
+                ..*self
+            };
+            let mut served = None;
+            // Scratch may be allocated in spite of the recording; and the others are served in any case.
+            let _ = platform.within(&mut || {
+                served = Some(call.together_unless(memory, Err(refused.clone())));
+                // The scratch may be the graph's, which is replayed when it likes.
+                platform.synchronize(call.stream)
+            });
+            return served.unwrap_or_else(|| call.together_unless(memory, Err(refused)));
+        }
+        let mut done = None;
+        // The others are waiting, also for a rank whose platform lets it do nothing.
+        let _ = memory.communicator().platform().within(&mut || {
+            done = Some(self.together_unless(memory, Ok(())));
+            Ok(())
+        });
+        done.unwrap_or_else(|| self.together_unless(memory, Ok(())))
+    }
+
+    fn together_unless(&self, memory: &Memory, prior: Result<()>) -> Result<()> {
         let comm = memory.communicator();
         // The lease keeps the memory mapped until the call is over, also for the requests of others.
         let lease = memory.mapped_bases();
-        let planned = match &lease {
+        let planned = prior.and_then(|()| match &lease {
             Ok(_) => self.plan_on(memory),
             Err(dead) => Err(dead.clone()),
-        };
+        });
         let ((plan, _ids), own_failure) = match planned {
             Ok(planned) => (planned, None),
             Err(error) => ((None, None), Some(error)),
@@ -238,6 +261,9 @@ impl Call<'_> {
     }
 }
 
+/// The plan, and the block that its ids lie in if they are not the caller's.
+type Planned<'a> = (Option<Plan>, Option<Box<dyn Scratch + 'a>>);
+
 /// The rows of the table that ids of a dealt one name, written to `mapped`, which has room for as many INT64.
 pub fn deal(
     platform: &dyn Platform,
@@ -287,11 +313,12 @@ fn served<'a>(memory: &'a Memory, partitions: &[Address]) -> Served<'a> {
         rank,
         own: partitions.get(rank).copied(),
         identity: memory.number(),
+        through: None,
     }
 }
 
 /// Keeps the memory under an operand mapped while the call runs.
-fn lease(operand: &Operand) -> Option<MappedBases> {
+pub(super) fn lease(operand: &Operand) -> Option<MappedBases> {
     match &operand.storage {
         Storage::Memory(memory) => memory.mapped_bases().ok(),
         Storage::Pointer(_) => None,

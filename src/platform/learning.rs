@@ -85,7 +85,7 @@ pub struct Step<'a> {
 /// Gradients of one row that are summed in one go.
 pub const RUN_GRADIENTS: usize = 512;
 
-/// Where round robin puts logical rows: row g belongs to rank `(g / block_rows) % ranks`, there to local row
+/// Where round robin puts logical rows (kernels/common/round_robin.h): row g belongs to rank `(g / block_rows) % ranks`, there to local row
 /// `block_rows * (g / block_rows / ranks) + g % block_rows`; rank k's rows are numbered from `k * rank_rows`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundRobin {

@@ -16,7 +16,7 @@ use crate::error::{Result, ensure, fail};
 use crate::kinds::{DType, Location};
 use crate::span::Address;
 pub use bootstrap::{Bootstrap, Term, agree, agree_or};
-pub use choice::{at_init, bind, current, device_properties, fork_device_count};
+pub use choice::{at_init, bind, current, device_properties, fork_device_count, trim_scratch};
 use std::sync::Arc;
 
 /// A CUDA stream as the caller gave it (0 is the default stream). The CPU platform ignores it.
@@ -78,10 +78,11 @@ pub trait Platform: Send + Sync {
     }
 
     /// Scratch for a caller who gives no memory functions, where plain host memory will not do (`None`: it will). The block may
-    /// be dropped when the operation has been enqueued: the drop waits for the work that uses it.
+    /// be dropped when the operation has been enqueued on `stream`: its next user comes behind it. With no stream named the
+    /// drop waits for the work that uses it.
     /// # Errors
     /// OUT_OF_MEMORY, CUDA_ERROR.
-    fn scratch(&self, _bytes: usize) -> Result<Option<Box<dyn Words>>> {
+    fn scratch(&self, _bytes: usize, _stream: Option<Stream>) -> Result<Option<Box<dyn Words>>> {
         Ok(None)
     }
 
@@ -90,6 +91,13 @@ pub trait Platform: Send + Sync {
 
     /// Waits until the work of the stream is done.
     fn synchronize(&self, stream: Stream) -> Result<()>;
+
+    /// A mark for the order of several streams; `None` where work is done on return.
+    /// # Errors
+    /// OUT_OF_MEMORY, CUDA_ERROR.
+    fn mark(&self) -> Result<Option<Box<dyn Mark>>> {
+        Ok(None)
+    }
 
     /// # Errors
     /// INVALID_INPUT if the stream belongs to another device than this platform works on.
@@ -102,6 +110,18 @@ pub trait Platform: Send + Sync {
     /// CUDA_ERROR where the driver refuses the question (the default stream while another stream records).
     fn is_capturing(&self, _stream: Stream) -> Result<bool> {
         Ok(false)
+    }
+
+    /// A stream of the calling thread that records nothing, for work that others wait for while the caller's stream records.
+    fn side_stream(&self) -> Stream {
+        Stream::default()
+    }
+
+    /// Runs the steps of one operation with what each of them would have to set up, set up once.
+    /// # Errors
+    /// Those of `work`, CUDA_ERROR; COMMUNICATION_ERROR in a forked child of a process that uses the GPU.
+    fn within(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        work()
     }
 
     /// True if the ranks of the communicator [`meet`](Platform::meet) in the order of their streams; else they meet on the host.
@@ -120,6 +140,19 @@ pub trait Platform: Send + Sync {
             self.name()
         )
     }
+}
+
+/// A point in the work of a stream that other streams can wait for. Nobody waits on the host.
+pub trait Mark: Send + Sync {
+    /// Moves the mark behind what the stream was given so far.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn set(&self, stream: Stream) -> Result<()>;
+
+    /// What the stream is given from now on begins after the mark.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn hold_back(&self, stream: Stream) -> Result<()>;
 }
 
 /// Words that kernels can read.
@@ -148,6 +181,18 @@ pub struct Reach {
     pub unreachable: Option<String>,
     /// Some ranks work on one device: they must not wait for each other on it, and NCCL refuses them.
     pub shares_device: bool,
+    /// Where every rank's GPU is in an NVLink fabric, where that is known; none on a platform without such.
+    pub fabrics: Vec<Option<Fabric>>,
+}
+
+/// Where a GPU is in an NVLink fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fabric {
+    /// All zero: in none.
+    pub cluster: [u8; 16],
+    pub clique: u32,
+    /// The GPU has joined it and can share memory over it.
+    pub is_ready: bool,
 }
 
 /// A platform as one rank of one communicator uses it, bound to the rank's device for the communicator's life.

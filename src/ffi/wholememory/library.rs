@@ -99,6 +99,9 @@ pub unsafe extern "C" fn wholememory_init(
         for name in settings::ignored_but_set() {
             say!(Info, "{name} is set, but has no effect in this library");
         }
+        for wrong in settings::misread() {
+            say!(Warn, "{wrong}; it counts as unset");
+        }
         *initialised = true;
         Ok(())
     })
@@ -118,6 +121,7 @@ pub unsafe extern "C" fn wholememory_finalize() -> wholememory_error_code_t {
         let communicators: Vec<_> = all.iter().map(|(_, object)| object.comm.clone()).collect();
         depart_all(&communicators);
         all.iter().for_each(|(handle, _)| forget_communicator(*handle));
+        platform::trim_scratch();
         Ok(())
     })
 }

@@ -6,7 +6,8 @@ use crate::error::{Error, Kind, Result};
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUmemAccessDesc,
     CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemGenericAllocationHandle, CUpointer_attribute, CUstream, CUuuid,
+    CUmemGenericAllocationHandle, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUpointer_attribute,
+    CUstream, CUuuid,
 };
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -30,8 +31,10 @@ library! {
         required cuCtxSynchronize: fn() -> c_int;
         required cuStreamSynchronize: fn(stream: CUstream) -> c_int;
         required cuStreamIsCapturing: fn(stream: CUstream, status: *mut c_int) -> c_int;
+        required cuThreadExchangeStreamCaptureMode: fn(mode: *mut c_int) -> c_int;
         required cuStreamGetCtx: fn(stream: CUstream, context: *mut CUcontext) -> c_int;
         optional cuStreamGetDevice: fn(stream: CUstream, device: *mut CUdevice) -> c_int;
+        required cuStreamWaitEvent: fn(stream: CUstream, event: CUevent, flags: c_uint) -> c_int;
         required cuEventCreate: fn(event: *mut CUevent, flags: c_uint) -> c_int;
         required cuEventRecord: fn(event: CUevent, stream: CUstream) -> c_int;
         required cuEventSynchronize: fn(event: CUevent) -> c_int;
@@ -55,6 +58,12 @@ library! {
         required cuMemHostGetDevicePointer_v2: fn(device: *mut CUdeviceptr, host: *mut c_void, flags: c_uint) -> c_int;
         required cuMemAlloc_v2: fn(base: *mut CUdeviceptr, bytes: usize) -> c_int;
         required cuMemFree_v2: fn(base: CUdeviceptr) -> c_int;
+        required cuMemPoolCreate: fn(pool: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> c_int;
+        required cuMemPoolSetAttribute: fn(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) -> c_int;
+        required cuMemPoolTrimTo: fn(pool: CUmemoryPool, kept_bytes: usize) -> c_int;
+        required cuMemPoolDestroy: fn(pool: CUmemoryPool) -> c_int;
+        required cuMemAllocFromPoolAsync: fn(base: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) -> c_int;
+        required cuMemFreeAsync: fn(base: CUdeviceptr, stream: CUstream) -> c_int;
         required cuMemHostAlloc: fn(base: *mut *mut c_void, bytes: usize, flags: c_uint) -> c_int;
         required cuMemFreeHost: fn(base: *mut c_void) -> c_int;
         optional cuGetErrorString: fn(code: c_int, text: *mut *const c_char) -> c_int;
@@ -62,7 +71,11 @@ library! {
     }
 }
 
-const CUDA_ERROR_OUT_OF_MEMORY: c_int = 2;
+/// How pinned and registered host memory is made: for all contexts of the process, with an address for the device.
+pub const PORTABLE: c_uint = 1;
+pub const DEVICEMAP: c_uint = 2;
+
+pub(super) const CUDA_ERROR_OUT_OF_MEMORY: c_int = 2;
 
 impl Functions {
     /// The outcome of a call by its code: OUT_OF_MEMORY where the driver has no memory, else CUDA_ERROR, in its words.
