@@ -7,7 +7,7 @@ use super::launch::{ALL_BLOCKS, blocks};
 use super::rows::{MOST_SORTED, check_workspace};
 use crate::error::{Result, ensure};
 use crate::platform::learning::{LearningKernels, RoundRobin, Rule, Step};
-use crate::platform::{Indices, Launch, Stream, Workspace};
+use crate::platform::{Indices, Launch, Stream};
 use crate::span::Address;
 use std::ptr::null_mut;
 
@@ -93,18 +93,6 @@ pub struct SetArgs {
     pub reserved: u32,
 }
 
-/// A workspace cut into what the two halves of a step need.
-struct Shares {
-    group_bytes: usize,
-    step_bytes: usize,
-}
-
-impl Shares {
-    fn bytes(&self) -> usize {
-        self.group_bytes.next_multiple_of(SCRATCH_ALIGNMENT_BYTES) + self.step_bytes
-    }
-}
-
 impl CudaPlatform {
     /// Rows of the host's memory are changed by few blocks, which keep the bus busy and stay close to each other.
     fn step_blocks(&self, table: Address, launch: Launch) -> u32 {
@@ -115,57 +103,53 @@ impl CudaPlatform {
         }
     }
 
-    fn shares(&self, step: &Step<'_>) -> Result<Shares> {
-        let (mut group_bytes, mut step_bytes) = (0, 0);
-        let group = GroupArgs {
-            needed_bytes: &mut group_bytes,
-            ..group_args(step)?
+    /// What the second half of a step needs; the first has what is behind it.
+    fn change_bytes(&self, change: &StepArgs) -> Result<usize> {
+        let mut needed = 0;
+        let ask = StepArgs {
+            needed_bytes: &mut needed,
+            ..*change
         };
-        let change = StepArgs {
-            needed_bytes: &mut step_bytes,
-            ..step_args(step)?
-        };
-        let _entered = self.gpu.enter()?;
-        kernels::group(&group, Stream::default())?;
-        kernels::step(&change, Stream::default())?;
-        Ok(Shares {
-            group_bytes: group_bytes as usize,
-            step_bytes: step_bytes as usize,
-        })
+        kernels::step(&ask, Stream::default())?;
+        Ok((needed as usize).next_multiple_of(SCRATCH_ALIGNMENT_BYTES))
     }
 }
 
 impl LearningKernels for CudaPlatform {
     fn step_workspace_bytes(&self, step: &Step<'_>) -> Result<usize> {
-        match step.ids.count {
-            0 => Ok(0),
-            _ => Ok(self.shares(step)?.bytes()),
+        if step.ids.count == 0 {
+            return Ok(0);
         }
+        let mut group_bytes = 0;
+        let group = GroupArgs {
+            needed_bytes: &mut group_bytes,
+            ..group_args(step)?
+        };
+        let change = step_args(step)?;
+        let _entered = self.gpu.enter()?;
+        kernels::group(&group, Stream::default())?;
+        Ok(self.change_bytes(&change)? + group_bytes as usize)
     }
 
     fn step(&self, step: &Step<'_>, launch: Launch) -> Result<()> {
         if step.ids.count == 0 {
             return Ok(());
         }
-        let shares = self.shares(step)?;
-        let Workspace { address, .. } = launch.workspace;
-        check_workspace("the gradient step", launch.workspace, shares.bytes())?;
-        let step_scratch = address.offset_bytes(shares.group_bytes.next_multiple_of(SCRATCH_ALIGNMENT_BYTES));
-        let mut change = StepArgs {
-            scratch: step_scratch,
-            scratch_bytes: shares.step_bytes as u64,
-            blocks: self.step_blocks(step.table.address, launch),
-            ..step_args(step)?
-        };
+        let _entered = self.gpu.enter()?;
+        let mut change = step_args(step)?;
+        let change_bytes = self.change_bytes(&change)?;
+        check_workspace("the gradient step", launch.workspace, change_bytes)?;
+        change.scratch = launch.workspace.address;
+        change.scratch_bytes = change_bytes as u64;
+        change.blocks = self.step_blocks(step.table.address, launch);
         let group = GroupArgs {
-            scratch: address,
-            scratch_bytes: shares.group_bytes as u64,
+            scratch: launch.workspace.address.offset_bytes(change_bytes),
+            scratch_bytes: (launch.workspace.bytes - change_bytes) as u64,
             rows_at: &mut change.sorted_rows,
             positions_at: &mut change.positions,
             zeros_at: &mut change.zeros,
             ..group_args(step)?
         };
-        let _entered = self.gpu.enter()?;
         kernels::group(&group, launch.stream)?;
         kernels::step(&change, launch.stream)?;
         self.launched("the gradient step", launch.stream)
