@@ -329,9 +329,10 @@ fn dealt_rows() {
     let mut noise = Noise(6);
     let (mut input, mut want) = (Vec::new(), Vec::new());
     for _ in 0..5000 {
-        let rows = 1 + noise.below(1 << (1 + noise.below(40)));
+        let (rows_bits, block_bits) = (1 + noise.below(40), 1 + noise.below(20));
+        let rows = 1 + noise.below(1 << rows_bits);
         let map = RoundRobin {
-            block_rows: 1 + noise.below(1 << (1 + noise.below(20))),
+            block_rows: 1 + noise.below(1 << block_bits),
             ranks: 1 + noise.below(70),
             rank_rows: noise.below(rows + 5),
             rows,

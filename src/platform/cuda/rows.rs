@@ -97,6 +97,7 @@ impl Kernels for CudaPlatform {
                 ..ordering
             };
             kernels::order(&sort, launch.stream)?;
+            self.launched("ordering ids", launch.stream)?;
         }
         kernels::gather(&args, launch.stream)?;
         self.launched("gather", launch.stream)
