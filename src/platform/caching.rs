@@ -147,7 +147,7 @@ pub struct CachedGather<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterWriteBack {
     Keep,
-    /// Empty them. The counts stay.
+    /// Empty them; the rows' counts go back to the sketch.
     Drop,
 }
 

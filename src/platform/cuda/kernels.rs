@@ -1,6 +1,7 @@
 //! The kernels compiled by nvcc, as Rust calls them: enqueued on a stream, in the current context, with its errors in the
 //! runtime's words. Addresses in the arguments are the callers' responsibility.
 
+use super::cache::{CacheAdjustArgs, CacheFlushArgs, CacheGatherArgs, CacheLocateArgs, CacheLookupArgs};
 use super::launch::{BucketArgs, FillArgs, MeetArgs, OrderArgs, RowsArgs, UniqueArgs};
 use super::learning::{GroupArgs, MapRowsArgs, SetArgs, StepArgs};
 use crate::error::Result;
@@ -102,6 +103,26 @@ operations! {
     /// # Errors
     /// CUDA_ERROR.
     fn set = wmk_set(SetArgs), "setting values";
+    /// Without scratch, only how much is needed.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn cache_adjust = wmk_cache_adjust(CacheAdjustArgs), "adjusting a cache";
+    /// Without the scratch that an order takes, only how much is needed.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn cache_lookup = wmk_cache_lookup(CacheLookupArgs), "looking rows up in a cache";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn cache_gather = wmk_cache_gather(CacheGatherArgs), "a gather through a cache";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn cache_locate = wmk_cache_locate(CacheLocateArgs), "locating rows in a cache";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn cache_flush = wmk_cache_flush(CacheFlushArgs), "writing a cache back";
 }
 
-pub use linked::{bucket, fill, gather, group, load, map_rows, meet, order, scatter, set, step, unique};
+pub use linked::{
+    bucket, cache_adjust, cache_flush, cache_gather, cache_locate, cache_lookup, fill, gather, group, load,
+    map_rows, meet, order, scatter, set, step, unique,
+};

@@ -93,6 +93,42 @@ pub struct SetArgs {
     pub reserved: u32,
 }
 
+/// Where the rows of a step are, if its table has a cache: arrays of one address a gradient.
+struct RowLists {
+    array_bytes: usize,
+    arrays: usize,
+}
+
+impl RowLists {
+    fn of(step: &Step<'_>) -> RowLists {
+        RowLists {
+            array_bytes: (step.ids.count * size_of::<u64>()).next_multiple_of(SCRATCH_ALIGNMENT_BYTES),
+            arrays: match (step.cache, step.states) {
+                (None, _) => 0,
+                (Some(_), []) => 1,
+                (Some(_), _) => 3,
+            },
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.array_bytes * self.arrays
+    }
+
+    /// The arrays from `base` on: rows, sources of states, targets of states; NULL for those that are not needed.
+    fn cut(&self, base: Address) -> [Address; 3] {
+        [0, 1, 2].map(|i| match i < self.arrays {
+            true => base.offset_bytes(i * self.array_bytes),
+            false => Address::NULL,
+        })
+    }
+}
+
+/// Bytes that number a row among `rows` and one more (`wmk_group`).
+fn sorted_row_bytes(rows: u64) -> u32 {
+    if rows <= u64::from(u32::MAX) { 4 } else { 8 }
+}
+
 impl CudaPlatform {
     /// Rows of the host's memory are changed by few blocks, which keep the bus busy and stay close to each other.
     fn step_blocks(&self, table: Address, launch: Launch) -> u32 {
@@ -128,7 +164,7 @@ impl LearningKernels for CudaPlatform {
         let change = step_args(step)?;
         let _entered = self.gpu.enter()?;
         kernels::group(&group, Stream::default())?;
-        Ok(self.change_bytes(&change)? + group_bytes as usize)
+        Ok(self.change_bytes(&change)? + RowLists::of(step).bytes() + group_bytes as usize)
     }
 
     fn step(&self, step: &Step<'_>, launch: Launch) -> Result<()> {
@@ -138,19 +174,27 @@ impl LearningKernels for CudaPlatform {
         let _entered = self.gpu.enter()?;
         let mut change = step_args(step)?;
         let change_bytes = self.change_bytes(&change)?;
-        check_workspace("the gradient step", launch.workspace, change_bytes)?;
+        let lists = RowLists::of(step);
+        let before_group = change_bytes + lists.bytes();
+        check_workspace("the gradient step", launch.workspace, before_group)?;
         change.scratch = launch.workspace.address;
         change.scratch_bytes = change_bytes as u64;
         change.blocks = self.step_blocks(step.table.address, launch);
         let group = GroupArgs {
-            scratch: launch.workspace.address.offset_bytes(change_bytes),
-            scratch_bytes: (launch.workspace.bytes - change_bytes) as u64,
+            scratch: launch.workspace.address.offset_bytes(before_group),
+            scratch_bytes: (launch.workspace.bytes - before_group) as u64,
             rows_at: &mut change.sorted_rows,
             positions_at: &mut change.positions,
             zeros_at: &mut change.zeros,
             ..group_args(step)?
         };
         kernels::group(&group, launch.stream)?;
+        if let Some(view) = step.cache {
+            let [rows, sources, targets] = lists.cut(launch.workspace.address.offset_bytes(change_bytes));
+            let sorted = (change.sorted_rows, sorted_row_bytes(step.rows), step.ids.count);
+            self.locate_in_cache(view, sorted, rows, sources, targets, launch.stream)?;
+            (change.row_places, change.state_sources, change.state_targets) = (rows, sources, targets);
+        }
         kernels::step(&change, launch.stream)?;
         self.launched("the gradient step", launch.stream)
     }

@@ -3,6 +3,7 @@
 
 mod abort;
 mod board;
+mod cache;
 mod collective;
 pub mod driver;
 #[cfg(test)]
@@ -34,6 +35,7 @@ mod words;
 pub use loader::Unusable;
 pub use properties::device_properties;
 
+use super::caching::CacheKernels;
 use super::learning::LearningKernels;
 use super::{
     Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
@@ -209,6 +211,10 @@ impl Platform for CudaPlatform {
     }
 
     fn learning(&self) -> &dyn LearningKernels {
+        self
+    }
+
+    fn caching(&self) -> &dyn CacheKernels {
         self
     }
 
