@@ -394,6 +394,29 @@ mod tests {
     }
 
     #[test]
+    fn cached_rows_are_listed() {
+        assert_eq!(RowLists::of(&step()).bytes(), 0);
+        let lists = |arrays| RowLists {
+            array_bytes: 256,
+            arrays,
+        };
+        assert_eq!(lists(1).bytes(), 256);
+        assert_eq!(
+            lists(1).cut(Address(0x1000)),
+            [Address(0x1000), Address::NULL, Address::NULL]
+        );
+        assert_eq!(
+            lists(3).cut(Address(0x1000)),
+            [Address(0x1000), Address(0x1100), Address(0x1200)]
+        );
+        let cases = [(1, 4), (u64::from(u32::MAX), 4), (1 << 32, 8), (1 << 40, 8)];
+        assert_eq!(
+            cases.map(|(rows, _)| sorted_row_bytes(rows)),
+            cases.map(|(_, bytes)| bytes)
+        );
+    }
+
+    #[test]
     fn what_the_kernels_do_not_take_is_refused() {
         let mut many = step();
         many.ids.count = MOST_SORTED + 1;
