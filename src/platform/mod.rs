@@ -124,6 +124,11 @@ pub trait Platform: Send + Sync {
         work()
     }
 
+    /// [`within`](Platform::within) for steps that only enqueue work on a stream, or ask: costs next to nothing.
+    fn within_on(&self, _stream: Stream, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        work()
+    }
+
     /// True if the ranks of the communicator [`meet`](Platform::meet) in the order of their streams; else they meet on the host.
     fn meets_on_streams(&self) -> bool {
         false

@@ -154,29 +154,48 @@ impl Gpu {
     /// # Errors
     /// COMMUNICATION_ERROR in a forked child, CUDA_ERROR.
     pub fn enter(&self) -> Result<Entered> {
+        // From here on the drop takes back what was done.
+        let mut entered = self.enter_to_enqueue()?;
+        if !RELAXED.get() {
+            let mut mode = CAPTURE_MODE_RELAXED;
+            // SAFETY: the mode goes in and comes out.
+            unsafe { drive!(self.functions, cuThreadExchangeStreamCaptureMode(&mut mode)) }?;
+            entered.former_mode = Some(mode);
+            RELAXED.set(true);
+        }
+        Ok(entered)
+    }
+
+    /// The same for what may be called at any time: questions, and work for streams.
+    /// # Errors
+    /// Those of [`enter`](Gpu::enter).
+    pub fn enter_to_enqueue(&self) -> Result<Entered> {
         self.check_alive()?;
         let functions = self.functions;
         let mut current: CUcontext = std::ptr::null_mut();
         // SAFETY: the outputs outlive the calls; the context is retained for the life of `self`.
-        unsafe {
+        let pushed = unsafe {
             drive!(functions, cuCtxGetCurrent(&mut current))?;
-            let pushed = current as usize != self.context;
-            if pushed {
+            let other = current as usize != self.context;
+            if other {
                 drive!(functions, cuCtxPushCurrent_v2(self.context as CUcontext))?;
             }
-            // From here on the drop takes back what was done.
-            let mut entered = Entered {
-                functions,
-                pushed,
-                former_mode: None,
-            };
-            if !RELAXED.get() {
-                let mut mode = CAPTURE_MODE_RELAXED;
-                drive!(functions, cuThreadExchangeStreamCaptureMode(&mut mode))?;
-                entered.former_mode = Some(mode);
-                RELAXED.set(true);
-            }
-            Ok(entered)
+            other
+        };
+        Ok(Entered {
+            functions,
+            pushed,
+            former_mode: None,
+        })
+    }
+
+    /// [`enter`](Gpu::enter) for an operation on a stream: as little as the stream's state allows.
+    /// # Errors
+    /// Those of [`enter`](Gpu::enter).
+    pub fn enter_on(&self, stream: Stream) -> Result<Entered> {
+        match self.is_capturing(stream) {
+            Ok(false) => self.enter_to_enqueue(),
+            Ok(true) | Err(_) => self.enter(),
         }
     }
 
@@ -240,7 +259,7 @@ impl Gpu {
     /// # Errors
     /// CUDA_ERROR where the driver refuses the question.
     pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
-        let _entered = self.enter()?;
+        let _entered = self.enter_to_enqueue()?;
         let mut status: c_int = 0;
         // SAFETY: the output outlives the call; the caller vouches for the stream.
         unsafe {
@@ -258,7 +277,7 @@ impl Gpu {
         if self.is_only_one || DEFAULT_STREAMS.contains(&stream.0) {
             return Ok(());
         }
-        let _entered = self.enter()?;
+        let _entered = self.enter_to_enqueue()?;
         let device = self.device_of(stream)?;
         ensure!(
             device == self.device,
@@ -302,18 +321,29 @@ impl Gpu {
         Ok(())
     }
 
+    /// By its context, which may be asked for at any time. A driver that does not name it is asked for the device, which would
+    /// end a recording: then the stream counts as this GPU's, and if it is not a launch fails in the driver's words.
     fn device_of(&self, stream: Stream) -> Result<CUdevice> {
         let functions = self.functions;
         let handle = stream.0 as CUstream;
         let mut device: CUdevice = 0;
+        let mut context: CUcontext = std::ptr::null_mut();
         // SAFETY: outputs outlive the calls; the caller vouches for the stream; what is pushed is popped.
         unsafe {
-            if let Some(ask) = functions.cuStreamGetDevice {
+            let named = drive!(functions, cuStreamGetCtx(handle, &mut context));
+            if named.is_ok() && context as usize == self.context {
+                return Ok(self.device);
+            }
+            if let Err(error) = named {
+                let Some(ask) = functions.cuStreamGetDevice else {
+                    return Err(error);
+                };
+                if !matches!(self.is_capturing(stream), Ok(false)) {
+                    return Ok(self.device);
+                }
                 functions.check("cuStreamGetDevice", ask(handle, &mut device))?;
                 return Ok(device);
             }
-            let mut context: CUcontext = std::ptr::null_mut();
-            drive!(functions, cuStreamGetCtx(handle, &mut context))?;
             drive!(functions, cuCtxPushCurrent_v2(context))?;
             let asked = drive!(functions, cuCtxGetDevice(&mut device));
             drive!(functions, cuCtxPopCurrent_v2(&mut context))?;
@@ -334,7 +364,7 @@ impl Gpu {
 
     /// The driver's `CUmemorytype` of an address, or [`UNKNOWN_MEMORY`].
     fn memory_type(&self, address: Address) -> u32 {
-        let Ok(_entered) = self.enter() else {
+        let Ok(_entered) = self.enter_to_enqueue() else {
             return UNKNOWN_MEMORY;
         };
         let mut kind: u32 = UNKNOWN_MEMORY;
