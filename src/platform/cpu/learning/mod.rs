@@ -301,7 +301,7 @@ impl Job<'_> {
         let at = |base: Address, stride_bytes: usize| (base.0 + row as usize * stride_bytes) as *mut u8;
         let Place { values, states } = self.place(row);
         // Further states lie as far behind the first as they do in the tables.
-        let state_at = |base: Address| states.wrapping_add(base.0 - step.states[0].0);
+        let state_at = |base: Address| states.wrapping_add(base.0.wrapping_sub(step.states[0].0));
         let [first, second] = &mut buffers.states;
         // SAFETY: the row and its states are those of the own partition, which the caller vouches for.
         unsafe {
