@@ -77,16 +77,22 @@ wmk_group_args group_args() {
 
 struct Variant {
   const char *name;
-  Kernel kernel;
-  uint32_t team_rows;
+  Choice choice;
 };
 
-template <Kind kKind, class T, class G>
+template <Kind kKind>
 std::vector<Variant> variants() {
-#define VARIANT(FLIGHT, ROWS, BLOCKS) \
-  { #FLIGHT " " #ROWS " " #BLOCKS, step_kernel<kKind, T, G, FLIGHT, ROWS, BLOCKS>, ROWS }
-  return {VARIANT(8, 4, 3), VARIANT(8, 4, 4), VARIANT(8, 1, 3), VARIANT(8, 8, 3), VARIANT(4, 4, 3),
-          VARIANT(4, 4, 4), VARIANT(4, 4, 5), VARIANT(4, 2, 4), VARIANT(4, 1, 4), VARIANT(4, 8, 4)};
+  using S = Shape<kKind, true, true, true>;
+#define VARIANT(FLIGHT, ROWS, PREPARES, BLOCKS)                                                \
+  {                                                                                            \
+    #FLIGHT " " #ROWS " " #PREPARES " " #BLOCKS, {                                             \
+      step_kernel<S, FLIGHT, ROWS, PREPARES, BLOCKS>, S::kCount, ROWS                          \
+    }                                                                                          \
+  }
+  return {VARIANT(4, 8, false, 3), VARIANT(4, 8, false, 4), VARIANT(4, 8, false, 5), VARIANT(4, 4, false, 4),
+          VARIANT(4, 16, false, 4), VARIANT(4, 4, true, 3), VARIANT(4, 8, true, 3), VARIANT(4, 8, true, 4),
+          VARIANT(4, 8, true, 5), VARIANT(4, 16, true, 4), VARIANT(8, 8, false, 3), VARIANT(8, 8, true, 4),
+          VARIANT(2, 8, false, 5), VARIANT(2, 8, true, 6)};
 }
 
 }  // namespace
@@ -188,14 +194,14 @@ int main(int argc, char **argv) {
     printf("%-32s %8.1f %8.1f %8.1f %10zu\n", row.name, sort_us, step_us, both_us, distinct);
     fflush(stdout);
     if (!all_variants || row.dtype != dtype_float || row.optimizer == optimizer_ada_grad) continue;
-    const auto tried = row.optimizer == optimizer_sgd ? variants<Kind::kSgd, float, float>()
-                                                      : variants<Kind::kAdam, float, float>();
+    const auto tried = row.optimizer == optimizer_sgd ? variants<Kind::kSgd>()
+                                                      : variants<Kind::kAdam>();
     for (const Variant &variant : tried) {
       const double us = time_us([&] {
         again();
-        CUDA(launch_step(step, variant.kernel, 4, variant.team_rows, stream));
+        CUDA(launch_step(step, variant.choice, stream));
       });
-      printf("  flight, rows, blocks %-9s %17.1f\n", variant.name, us);
+      printf("  flight, rows, prepares, blocks %-12s %5.1f\n", variant.name, us);
     }
   }
   return 0;

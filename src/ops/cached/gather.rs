@@ -208,6 +208,9 @@ impl<'a> CachedCall<'a> {
             return self.read_mapped(leases, plan, true);
         }
         let session = cache.comm.enter(NAME)?;
+        if cache.comm.size() == 1 {
+            return self.read_alone(leases, plan);
+        }
         let adjusted = if adjust {
             cache.turns.change(self.platform, stream, |ordered| {
                 meet(&session, stream)?;
@@ -229,6 +232,35 @@ impl<'a> CachedCall<'a> {
             meet(&session, stream)?;
         }
         adjusted.and(read)
+    }
+
+    /// Adjusts and reads, for the only rank.
+    fn read_alone(&self, leases: Option<&Leases>, plan: Option<&Plan>) -> Result<()> {
+        let (Some(leases), Some(plan)) = (leases, plan) else {
+            return Ok(());
+        };
+        if plan.indices.count == 0 {
+            return Ok(());
+        }
+        let (cache, kernels) = (self.cache, self.platform.caching());
+        let bases = plan.bases(&leases.table);
+        let table = plan.table(&bases);
+        let view = cache.view(leases);
+        let gather = CachedGather {
+            ids: plan.indices,
+            output: plan.rows,
+            cols: plan.cols,
+            dtype: cache.dtype,
+            misses: Misses::Table(&table),
+            counts: false,
+        };
+        let bytes = kernels.read_workspace_bytes(&view, &gather)?;
+        cache.turns.change(self.platform, self.launch.stream, |ordered| {
+            ordered?;
+            with_workspace(self.buffers, bytes, self.launch, |launch| {
+                kernels.read(&view, &gather, cache.tick(gather.ids.count), launch)
+            })
+        })
     }
 
     fn read_mapped(&self, leases: Option<&Leases>, plan: Option<&Plan>, counts: bool) -> Result<()> {

@@ -1,7 +1,9 @@
 //! The kernels compiled by nvcc, as Rust calls them: enqueued on a stream, in the current context, with its errors in the
 //! runtime's words. Addresses in the arguments are the callers' responsibility.
 
-use super::cache::{CacheAdjustArgs, CacheFlushArgs, CacheGatherArgs, CacheLocateArgs, CacheLookupArgs};
+use super::cache::{
+    CacheAdjustArgs, CacheFlushArgs, CacheGatherArgs, CacheLocateArgs, CacheLookupArgs, CacheReadArgs,
+};
 use super::launch::{BucketArgs, FillArgs, MeetArgs, OrderArgs, RowsArgs, UniqueArgs};
 use super::learning::{GroupArgs, MapRowsArgs, SetArgs, StepArgs};
 use crate::error::Result;
@@ -114,6 +116,10 @@ operations! {
     /// # Errors
     /// CUDA_ERROR.
     fn cache_gather = wmk_cache_gather(CacheGatherArgs), "a gather through a cache";
+    /// Without scratch, only how much is needed.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn cache_read = wmk_cache_read(CacheReadArgs), "adjusting and reading a cache";
     /// # Errors
     /// CUDA_ERROR.
     fn cache_locate = wmk_cache_locate(CacheLocateArgs), "locating rows in a cache";
@@ -123,6 +129,6 @@ operations! {
 }
 
 pub use linked::{
-    bucket, cache_adjust, cache_flush, cache_gather, cache_locate, cache_lookup, fill, gather, group, load,
-    map_rows, meet, order, scatter, set, step, unique,
+    bucket, cache_adjust, cache_flush, cache_gather, cache_locate, cache_lookup, cache_read, fill, gather,
+    group, load, map_rows, meet, order, scatter, set, step, unique,
 };
