@@ -21,6 +21,7 @@ typedef struct {
   float decay, adam_w;
   int round_robin;
   int64_t columns;
+  float cache; /* its ratio; 0 is none */
 } job;
 
 static uint64_t rounded(wholememory_dtype_t dtype, double value) {
@@ -144,7 +145,8 @@ static bool close_to(double got, double want, double bound) { return fabs(got - 
 static int64_t stored_row(const wm_rows* e, int64_t row) {
   int64_t block = e->shape.round_robin;
   if (!block || e->size == 1) return row;
-  int64_t turn = block * e->size, rest = ROWS % turn, rank_rows = ROWS / turn * block + (rest < block ? rest : block);
+  wholememory_tensor_t root = wholememory_tensor_get_root(e->tensor);
+  int64_t turn = block * e->size, rank_rows = wholememory_tensor_get_tensor_description(root)->sizes[0] / e->size;
   return row / block % e->size * rank_rows + row / turn * block + row % block;
 }
 
@@ -227,9 +229,15 @@ static wholememory_embedding_optimizer_t optimizer(const job* j) {
 
 static void steps(wm_rank* r, job j) {
   char what[200];
-  snprintf(what, sizeof what, "%s %s %s gradients %s decay %g adam_w %g round robin %d", j.kind.name, optimizer_names[j.optimizer],
-           wm_dtype_name(j.dtype), wm_dtype_name(j.gradients), (double)j.decay, (double)j.adam_w, j.round_robin);
-  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = j.kind, .dtype = j.dtype, .rows = ROWS, .columns = j.columns, .round_robin = j.round_robin});
+  snprintf(what, sizeof what, "%s %s %s gradients %s decay %g adam_w %g round robin %d cache %g", j.kind.name, optimizer_names[j.optimizer],
+           wm_dtype_name(j.dtype), wm_dtype_name(j.gradients), (double)j.decay, (double)j.adam_w, j.round_robin,
+           (double)j.cache);
+  wm_rows_shape shape = {.kind = j.kind, .dtype = j.dtype, .rows = ROWS, .columns = j.columns, .round_robin = j.round_robin};
+  if (j.cache > 0)
+    OK(wholememory_create_embedding_cache_policy(&shape.policy, wm_world(r), WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_DEVICE,
+                                                 WHOLEMEMORY_AT_READWRITE, j.cache));
+  wm_rows e = wm_rows_make(wm_world(r), shape);
+  OK(wholememory_destroy_embedding_cache_policy(shape.policy));
   wm_rows_fill(&e, first_value, 0);
   reference* ref = calloc(1, sizeof *ref);
   REQUIRE(ref != NULL);
@@ -251,7 +259,11 @@ static void steps(wm_rank* r, job j) {
   }
   /* The embedding keeps its optimizer. */
   wholememory_destroy_embedding_optimizer(made);
+  /* The raw tables of a cached embedding are right after a write-back. */
+  EXPECT(0, wholememory_embedding_writeback_cache(e.embedding, 0));
   compare_states(&e, &j, ref, what);
+  EXPECT(0, wholememory_embedding_drop_all_cache(e.embedding, 0));
+  compare_table(&e, ref, j.columns, what);
   free(ref);
   wm_rows_drop(&e);
 }
@@ -541,6 +553,9 @@ static void body(wm_rank* r) {
           j.adam_w = 1;
           steps(r, j);
         }
+        /* Of a set of 32 lines for more rows, and of lines for all rows. */
+        j.cache = t % 2 ? 0.3f : 1;
+        if (k->type != WHOLEMEMORY_MT_HIERARCHY && t % 2 == o % 2) steps(r, j);
       }
     sum_order(r, k);
     states_travel(r, k);

@@ -90,6 +90,22 @@ typedef struct wmk_cache_gather_args {
 
 int wmk_cache_gather(const wmk_cache_gather_args *args, wmk_stream stream);
 
+// An adjustment and a gather in one, for the cache of one rank: what was missed is read from the table once, and what
+// enters the cache is copied to its line from the output.
+typedef struct wmk_cache_read_args {
+  wmk_cache cache;     // first_row is 0
+  wmk_rows_args rows;  // the gather from the table, of the same types, whole rows but for padding; without order and count_at
+  uint64_t scratch;
+  uint64_t scratch_bytes;
+  uint64_t *needed_bytes;  // host; set and nothing else done where scratch is 0
+  uint32_t order_bits;
+  uint32_t hit_blocks;  // most blocks for what is in the cache
+  uint32_t ages;
+  uint32_t reserved;
+} wmk_cache_read_args;
+
+int wmk_cache_read(const wmk_cache_read_args *args, wmk_stream stream);
+
 // Where rows are to be changed, for wmk_step (which has what the arrays mean): in their lines, which are dirty from now on,
 // else in the table. Their states are read from state_sources and must all be written to state_targets; the two differ
 // where the states of a line are not in the cache yet.

@@ -1,6 +1,7 @@
 // Which rows a cache holds follows their use. One kernel counts the ids, in their lines or in the sketch, and hangs those
 // without a line on lists, one a set; a warp a set then lets in the rows that are asked for more often than those they
-// replace; these are read from the table in its order. Between calls of a rank the lists are empty.
+// replace. What entered is read from the table in its order; a gather that adjusts reads all that was missed in one go, and
+// copies to the lines what entered. Between calls of a rank the lists are empty.
 
 #include <cuda_runtime.h>
 
@@ -31,9 +32,10 @@ struct Candidate {
 struct alignas(16) Load {
   uint32_t row;
   uint32_t line;
-  uint32_t replaced;  // dirty row + 1, or 0
-  uint32_t states;    // the replaced row's states are dirty
+  uint32_t replaced;
+  uint32_t saves;  // what of the replaced row is dirty
 };
+constexpr uint32_t kSavesRow = 1, kSavesStates = 2;
 
 struct Job {
   wmk_cache cache;
@@ -45,12 +47,18 @@ struct Job {
   uint32_t *touched;
   uint32_t *touched_count;
   Load *loads;
+  uint32_t *load_count;
+  // NULL, or for every id the load that it is told as (-1: none).
+  int64_t *load_ids;
+  int64_t *load_lines;
+  // NULL, or for every id its line (-1: none), and of every load the id that caused it. Then load_lines is written for these.
+  int64_t *found;
+  uint32_t *load_numbers;
+  // Of loads, or where `found` is there, of ids.
   uint64_t *turns;
   Buckets buckets;
   uint32_t *order;
-  uint32_t *load_count;
-  int64_t *load_ids;
-  int64_t *load_lines;
+  uint32_t *turn_count;
 };
 
 __device__ __forceinline__ uint32_t count_of(const Job &job) {
@@ -126,10 +134,10 @@ __global__ void __launch_bounds__(kThreads) use_rows(const __grid_constant__ Job
       atomicAdd(&hits, looking - __popc(missing));
     }
     if (i < job.count) {
-      if (job.load_ids != nullptr) {
-        job.load_ids[i] = job.load_lines[i] = -1;
-      } else {
-        job.turns[i] = no_turn;
+      if (job.load_ids != nullptr) job.load_ids[i] = job.load_lines[i] = -1;
+      if (job.found != nullptr) {
+        job.found[i] = mine && !misses ? static_cast<int64_t>(set * cache_set_lines + line) : -1;
+        job.turns[i] = misses ? take_turn(job.buckets, row) : no_turn;
       }
     }
     // Equal rows of a warp are one candidate.
@@ -212,13 +220,19 @@ __device__ void admit_to_set(const Job &job, uint32_t set, uint32_t lane, Tally 
       if (lane == to) {
         const bool replaces = tag != 0, was_dirty = dirty >> lane & 1, had_states = state_dirty >> lane & 1;
         const uint32_t line = set * cache_set_lines + lane;
+        const uint32_t saves = (was_dirty ? kSavesRow : 0) | (had_states ? kSavesStates : 0);
         if (job.load_ids != nullptr) {
           job.load_ids[its] = static_cast<int64_t>(cache.first_row + new_row);
           job.load_lines[its] = line;
         } else {
-          job.loads[its] = {new_row, line, was_dirty || had_states ? tag : 0,
-                            (was_dirty ? 1u : 0u) | (had_states ? 2u : 0u)};
-          job.turns[its] = take_turn(job.buckets, new_row);
+          const uint32_t at = atomicAdd(job.load_count, 1);
+          job.loads[at] = {new_row, line, tag - 1, saves};
+          if (job.found != nullptr) {
+            job.load_numbers[at] = its;
+            job.load_lines[its] = line;
+          } else {
+            job.turns[at] = take_turn(job.buckets, new_row);
+          }
         }
         atomicAdd(&tally->loads, 1);
         if (replaces) atomicAdd(&tally->evictions, 1);
@@ -270,56 +284,58 @@ __global__ void __launch_bounds__(kThreads) admit_rows(const __grid_constant__ J
   add(head.bytes_written, tally.write_backs * stride_bytes + tally.state_write_backs * state_stride_bytes);
 }
 
+// `bytes`, a multiple of 16, by a warp.
+__device__ __forceinline__ void copy_by_warp(uint64_t to, uint64_t from, uint64_t bytes) {
+  for (uint64_t at = threadIdx.x % 32 * 16; at < bytes; at += 32 * 16) store(to + at, load<16>(from + at));
+}
+
+// Writes back what is dirty of the rows that are replaced.
+__global__ void __launch_bounds__(kThreads) save_rows(const __grid_constant__ Job job) {
+  const wmk_cache &cache = job.cache;
+  const uint32_t loads = *job.load_count;
+  for (uint32_t k = blockIdx.x * kWarps + threadIdx.x / 32; k < loads; k += gridDim.x * kWarps) {
+    const Load load_of = job.loads[k];
+    if (load_of.saves & kSavesRow) {
+      copy_by_warp(cache.home + load_of.replaced * cache.stride_bytes, cache.lines + load_of.line * cache.stride_bytes,
+                   cache.stride_bytes);
+    }
+    if (load_of.saves & kSavesStates) {
+      copy_by_warp(cache.state_home + load_of.replaced * cache.state_stride_bytes,
+                   cache.state_lines + load_of.line * cache.state_stride_bytes, cache.state_stride_bytes);
+    }
+  }
+}
+
 // Pieces of 16 bytes that a thread has on their way.
 constexpr int kFlight = 4;
 
-// Brings the rows that entered into their lines; what was changed there goes to the table first.
-
-__global__ void __launch_bounds__(kThreads) load_rows(const __grid_constant__ Job job, const split by, uint32_t rows_a_round) {
+// Brings the rows that entered into their lines.
+__global__ void __launch_bounds__(kThreads)
+    load_rows(const __grid_constant__ Job job, const split by, uint32_t rows_a_round) {
   const wmk_cache &cache = job.cache;
   const uint32_t loads = *job.load_count;
   for (uint32_t first = 0; first < loads; first += rows_a_round) {
     const uint32_t rows = loads - first < rows_a_round ? loads - first : rows_a_round;
     const uint32_t pieces = rows * by.per_row;
     for (uint32_t tile = blockIdx.x * kThreads * kFlight; tile < pieces; tile += gridDim.x * kThreads * kFlight) {
-      Load load_of[kFlight];
-      uint64_t at[kFlight];
+      uint64_t to[kFlight];
+      Bits<16> in[kFlight];
 #pragma unroll
       for (int k = 0; k < kFlight; k++) {
         const uint32_t piece = tile + k * kThreads + threadIdx.x;
         const uint32_t r = row_of(by, piece);
-        at[k] = uint64_t{piece - r * by.per_row} * 16;
-        load_of[k].row = UINT32_MAX;
-        if (piece < pieces) load_of[k] = job.loads[job.order[first + r]];
-      }
-      Bits<16> in[kFlight];
-#pragma unroll
-      for (int k = 0; k < kFlight; k++) {
-        if (load_of[k].row != UINT32_MAX) in[k] = load<16>(cache.home + load_of[k].row * cache.stride_bytes + at[k]);
+        to[k] = 0;
+        if (piece >= pieces) continue;
+        const Load load_of = job.loads[job.order[first + r]];
+        const uint64_t at = uint64_t{piece - r * by.per_row} * 16;
+        to[k] = cache.lines + load_of.line * cache.stride_bytes + at;
+        in[k] = load<16>(cache.home + load_of.row * cache.stride_bytes + at);
       }
 #pragma unroll
       for (int k = 0; k < kFlight; k++) {
-        if (load_of[k].row == UINT32_MAX) continue;
-        const uint64_t line = cache.lines + load_of[k].line * cache.stride_bytes + at[k];
-        if (load_of[k].states & 1) {
-          store(cache.home + (load_of[k].replaced - 1) * cache.stride_bytes + at[k], load<16>(line));
-        }
-        store(line, in[k]);
+        if (to[k] != 0) store(to[k], in[k]);
       }
     }
-  }
-}
-
-// Writes the states of the rows that were replaced back.
-__global__ void __launch_bounds__(kThreads) save_states(const __grid_constant__ Job job) {
-  const wmk_cache &cache = job.cache;
-  const uint32_t lane = threadIdx.x % 32, loads = *job.load_count;
-  for (uint32_t k = blockIdx.x * kWarps + threadIdx.x / 32; k < loads; k += gridDim.x * kWarps) {
-    const Load load_of = job.loads[job.order[k]];
-    if ((load_of.states & 2) == 0) continue;
-    const uint64_t from = cache.state_lines + load_of.line * cache.state_stride_bytes;
-    const uint64_t to = cache.state_home + (load_of.replaced - 1) * cache.state_stride_bytes;
-    for (uint64_t at = lane * 16; at < cache.state_stride_bytes; at += 32 * 16) store(to + at, load<16>(from + at));
   }
 }
 
@@ -348,28 +364,64 @@ uint32_t blocks_for(uint64_t work, uint64_t of_block, uint32_t most) {
   return needed < most ? static_cast<uint32_t>(needed) : most;
 }
 
+// A rank's part as the kernels take it, and their arrays in scratch memory.
+struct Plan {
+  Job job{};
+  uint32_t *zeroed;
+  uint32_t zeroed_words;
+};
+
+bool is_valid(const wmk_cache &cache, uint64_t count, uint32_t order_bits) {
+  return count > 0 && count <= INT32_MAX && order_bits <= WMK_MOST_CACHE_ORDER_BITS && cache.rows < UINT32_MAX &&
+         cache.set_count > 0 && cache.set_count <= UINT32_MAX / cache_set_lines && cache.stride_bytes > 0 &&
+         cache.stride_bytes % 16 == 0 && cache.stride_bytes / 16 < pieces_limit && cache.state_stride_bytes % 16 == 0;
+}
+
+// What both operations take.
+Plan plan_for(const wmk_cache &cache, uint64_t count, uint32_t order_bits, Scratch &scratch) {
+  Plan plan;
+  Job &job = plan.job;
+  job.cache = cache;
+  job.count = static_cast<uint32_t>(count);
+  constexpr uint32_t kWords = 96;
+  plan.zeroed_words = kWords + (1u << order_bits);
+  plan.zeroed = scratch.take<uint32_t>(plan.zeroed_words);
+  job.touched_count = plan.zeroed;
+  job.load_count = plan.zeroed + 32;
+  job.turn_count = plan.zeroed + 64;
+  job.buckets = buckets_for(cache.rows, order_bits, plan.zeroed + kWords);
+  job.candidates = scratch.take<Candidate>(count);
+  job.touched = scratch.take<uint32_t>(count < cache.set_count ? count : cache.set_count);
+  return plan;
+}
+
+// Counts and decides.
+cudaError_t enqueue_decisions(const Plan &plan, bool ages, cudaStream_t stream) {
+  const Job &job = plan.job;
+  const cudaError_t code = cudaMemsetAsync(plan.zeroed, 0, plan.zeroed_words * sizeof(uint32_t), stream);
+  if (code != cudaSuccess) return code;
+  use_rows<<<blocks_for(job.count, kThreads, 2048), kThreads, 0, stream>>>(job);
+  admit_rows<<<blocks_for(job.count, kWarps, 1056), kThreads, 0, stream>>>(job);
+  if (ages) {
+    halve_counts<<<blocks_for(job.cache.sketch_words, kThreads * 4, 2048), kThreads, 0, stream>>>(job.cache);
+  }
+  return cudaGetLastError();
+}
+
+void enqueue_saves(const Job &job, cudaStream_t stream) {
+  save_rows<<<blocks_for(job.count, kWarps, 528), kThreads, 0, stream>>>(job);
+}
+
 cudaError_t adjust(const wmk_cache_adjust_args *args, cudaStream_t stream) {
-  if (args == nullptr) return load_kernels(use_rows, admit_rows, order_turns, load_rows, save_states, halve_counts);
+  if (args == nullptr) return load_kernels(use_rows, admit_rows, order_turns, save_rows, load_rows, halve_counts);
   const wmk_cache &cache = args->cache;
   const bool tells = args->load_ids != nullptr;
-  if (args->count == 0 || args->count > INT32_MAX || args->order_bits > WMK_MOST_CACHE_ORDER_BITS ||
-      cache.rows >= UINT32_MAX || cache.set_count == 0 || cache.set_count > UINT32_MAX / cache_set_lines ||
-      cache.stride_bytes % 16 != 0 || cache.stride_bytes / 16 >= pieces_limit || cache.stride_bytes == 0 ||
-      (!tells && args->load_blocks == 0)) {
+  if (!is_valid(cache, args->count, args->order_bits) || (!tells && args->load_blocks == 0)) {
     return cudaErrorInvalidValue;
   }
-  Job job{};
-  job.cache = cache;
-  job.count = static_cast<uint32_t>(args->count);
   Scratch scratch(args->scratch, args->scratch_bytes);
-  constexpr uint32_t kWords = 64;
-  const uint32_t zeroed = kWords + (1u << args->order_bits);
-  uint32_t *words = scratch.take<uint32_t>(zeroed);
-  job.buckets = buckets_for(cache.rows, args->order_bits, words + kWords);
-  job.touched_count = words;
-  job.load_count = words + 32;
-  job.candidates = scratch.take<Candidate>(job.count);
-  job.touched = scratch.take<uint32_t>(job.count < cache.set_count ? job.count : cache.set_count);
+  Plan plan = plan_for(cache, args->count, args->order_bits, scratch);
+  Job &job = plan.job;
   if (!tells) {
     job.loads = scratch.take<Load>(job.count);
     job.turns = scratch.take<uint64_t>(job.count);
@@ -385,22 +437,67 @@ cudaError_t adjust(const wmk_cache_adjust_args *args, cudaStream_t stream) {
   job.wide_ids = args->id_bytes == 8;
   job.load_ids = args->load_ids;
   job.load_lines = args->load_lines;
-  cudaError_t code = cudaMemsetAsync(words, 0, zeroed * sizeof(uint32_t), stream);
+  cudaError_t code = enqueue_decisions(plan, args->ages != 0, stream);
+  if (code != cudaSuccess || tells) return code;
+  enqueue_saves(job, stream);
+  code = enqueue_order(job.turns, job.count, job.load_count, job.buckets, job.order, job.turn_count, stream);
   if (code != cudaSuccess) return code;
-  use_rows<<<blocks_for(job.count, kThreads, 2048), kThreads, 0, stream>>>(job);
-  admit_rows<<<blocks_for(job.count, kWarps, 1056), kThreads, 0, stream>>>(job);
-  if (args->ages) halve_counts<<<blocks_for(cache.sketch_words, kThreads * 4, 2048), kThreads, 0, stream>>>(cache);
-  if (!tells) {
-    code = enqueue_order(job.turns, job.count, job.buckets, job.order, job.load_count, stream);
-    if (code != cudaSuccess) return code;
-    const uint32_t per_row = static_cast<uint32_t>(cache.stride_bytes / 16);
-    const uint64_t rows_a_round = (pieces_limit - 1) / per_row;
-    const uint32_t load_blocks = blocks_for(args->count * per_row, kThreads * kFlight, args->load_blocks);
-    load_rows<<<load_blocks, kThreads, 0, stream>>>(
-        job, split_of(per_row), static_cast<uint32_t>(rows_a_round < INT32_MAX ? rows_a_round : INT32_MAX));
-    if (cache.state_lines != 0) save_states<<<blocks_for(job.count, kWarps, 528), kThreads, 0, stream>>>(job);
-  }
+  const uint32_t per_row = static_cast<uint32_t>(cache.stride_bytes / 16);
+  const uint64_t rows_a_round = (pieces_limit - 1) / per_row;
+  load_rows<<<blocks_for(args->count * per_row, kThreads * kFlight, args->load_blocks), kThreads, 0, stream>>>(
+      job, split_of(per_row), static_cast<uint32_t>(rows_a_round < INT32_MAX ? rows_a_round : INT32_MAX));
   return cudaGetLastError();
+}
+
+cudaError_t read(const wmk_cache_read_args *args, cudaStream_t stream) {
+  // Its kernels are those of an adjustment, of a gather through a cache and of a scatter.
+  if (args == nullptr) return cudaSuccess;
+  const wmk_cache &cache = args->cache;
+  const wmk_rows_args &rows = args->rows;
+  if (!is_valid(cache, rows.count, args->order_bits) || cache.first_row != 0 || rows.table.rows != cache.rows ||
+      rows.table_dtype != rows.plain_dtype || args->hit_blocks == 0) {
+    return cudaErrorInvalidValue;
+  }
+  Scratch scratch(args->scratch, args->scratch_bytes);
+  Plan plan = plan_for(cache, rows.count, args->order_bits, scratch);
+  Job &job = plan.job;
+  job.loads = scratch.take<Load>(job.count);
+  job.load_lines = scratch.take<int64_t>(job.count);
+  job.load_numbers = scratch.take<uint32_t>(job.count);
+  job.found = scratch.take<int64_t>(job.count);
+  job.turns = scratch.take<uint64_t>(job.count);
+  job.order = scratch.take<uint32_t>(job.count);
+  if (scratch.counts_only()) {
+    *args->needed_bytes = scratch.taken_bytes();
+    return cudaSuccess;
+  }
+  if (!scratch.suffices()) return cudaErrorInvalidValue;
+  job.ids = rows.ids;
+  job.wide_ids = rows.id_bytes == 8;
+  cudaError_t code = enqueue_decisions(plan, args->ages != 0, stream);
+  if (code != cudaSuccess) return code;
+  code = enqueue_order(job.turns, job.count, nullptr, job.buckets, job.order, job.turn_count, stream);
+  if (code != cudaSuccess) return code;
+
+  // The lines still have what they had when the ids were looked up.
+  const uint64_t line_starts[2] = {0, cache.set_count * cache_set_lines};
+  wmk_cache_gather_args pair{rows, rows};
+  pair.misses.order = job.order;
+  pair.misses.count_at = job.turn_count;
+  pair.hits.table = {&cache.lines, line_starts, 1, 0, cache.stride_bytes, line_starts[1]};
+  pair.hits.ids = job.found;
+  pair.hits.id_bytes = sizeof(int64_t);
+  pair.hits.order = nullptr;
+  pair.hits.count_at = nullptr;
+  pair.hits.blocks = args->hit_blocks;
+  code = static_cast<cudaError_t>(wmk_cache_gather(&pair, stream));
+  if (code != cudaSuccess) return code;
+  enqueue_saves(job, stream);
+  wmk_rows_args entering = pair.hits;
+  entering.ids = job.load_lines;
+  entering.order = job.load_numbers;
+  entering.count_at = job.load_count;
+  return static_cast<cudaError_t>(wmk_scatter(&entering, stream));
 }
 
 }  // namespace
@@ -410,3 +507,4 @@ cudaError_t adjust(const wmk_cache_adjust_args *args, cudaStream_t stream) {
 int wmk_cache_adjust(const wmk_cache_adjust_args *args, wmk_stream stream) {
   return wmk::told(wmk::adjust(args, stream));
 }
+int wmk_cache_read(const wmk_cache_read_args *args, wmk_stream stream) { return wmk::told(wmk::read(args, stream)); }

@@ -110,7 +110,7 @@ cudaError_t look_up_in(const wmk_cache_lookup_args &args, cudaStream_t stream) {
   look_up<kMost><<<needed < 2048 ? needed : 2048, kThreads, 0, stream>>>(job);
   const cudaError_t code = cudaGetLastError();
   if (code != cudaSuccess || args.order == nullptr) return code;
-  return enqueue_order(job.turns, job.count, job.buckets, args.order, total, stream);
+  return enqueue_order(job.turns, job.count, nullptr, job.buckets, args.order, total, stream);
 }
 
 cudaError_t load_kernel(const void *kernel) {

@@ -36,9 +36,10 @@ constexpr uint32_t kOrderThreads = 1024;
 constexpr uint32_t kMostBuckets = 1u << WMK_MOST_CACHE_ORDER_BITS;
 constexpr uint32_t kBucketsAThread = kMostBuckets / kOrderThreads;
 
-// order[turn] = i for all i that have a turn; *total: how many have. Every block adds up all the counts for itself.
-__global__ void __launch_bounds__(kOrderThreads)
-    order_turns(const uint64_t *turns, uint32_t count, const Buckets buckets, uint32_t *order, uint32_t *total) {
+// order[turn] = i for all i below `most`, and below *count where that is told, that have a turn; *total: how many have.
+// Every block adds up all the counts for itself.
+__global__ void __launch_bounds__(kOrderThreads) order_turns(const uint64_t *turns, uint32_t most, const uint32_t *count,
+                                                             const Buckets buckets, uint32_t *order, uint32_t *total) {
   __shared__ uint32_t first_of[kMostBuckets];
   __shared__ uint32_t of_warp[32];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, all = 1u << buckets.bits;
@@ -67,16 +68,17 @@ __global__ void __launch_bounds__(kOrderThreads)
   }
   if (blockIdx.x == 0 && threadIdx.x == kOrderThreads - 1) *total = next;
   __syncthreads();
-  for (uint32_t i = blockIdx.x * kOrderThreads + threadIdx.x; i < count; i += gridDim.x * kOrderThreads) {
+  const uint32_t end = count == nullptr ? most : *count;
+  for (uint32_t i = blockIdx.x * kOrderThreads + threadIdx.x; i < end; i += gridDim.x * kOrderThreads) {
     const uint64_t turn = turns[i];
     if (turn != no_turn) order[first_of[turn >> 32] + static_cast<uint32_t>(turn)] = i;
   }
 }
 
-inline cudaError_t enqueue_order(const uint64_t *turns, uint32_t count, const Buckets &buckets, uint32_t *order,
-                                 uint32_t *total, cudaStream_t stream) {
-  const uint32_t needed = (count + kOrderThreads * 2 - 1) / (kOrderThreads * 2);
-  order_turns<<<needed < 128 ? needed : 128, kOrderThreads, 0, stream>>>(turns, count, buckets, order, total);
+inline cudaError_t enqueue_order(const uint64_t *turns, uint32_t most, const uint32_t *count, const Buckets &buckets,
+                                 uint32_t *order, uint32_t *total, cudaStream_t stream) {
+  const uint32_t needed = (most + kOrderThreads * 2 - 1) / (kOrderThreads * 2);
+  order_turns<<<needed < 128 ? needed : 128, kOrderThreads, 0, stream>>>(turns, most, count, buckets, order, total);
   return cudaGetLastError();
 }
 

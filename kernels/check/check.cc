@@ -1,6 +1,6 @@
 // Checks the kernels on the current device and prints `N passed, N failed`.
-//   check_kernels [rounds] [quick|all] [section]     rounds of the cases made at random (default 6); quick leaves out the
-//   largest call; with a section only that one
+//   check_kernels [rounds] [quick|all] [section]     rounds of the gather, scatter and cache cases (default 6); quick leaves
+//   out the largest call; with a section only that one
 
 #include "../args_learning.h"
 #include "check.h"

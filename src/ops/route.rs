@@ -38,7 +38,9 @@ impl Call<'_> {
         match &self.table.storage {
             Storage::Pointer(address) => {
                 let platform = platform::current()?;
-                platform.within(&mut || match self.plan(platform, Holder::Pointer(*address))? {
+                platform.within_on(self.stream, &mut || match self
+                    .plan(platform, Holder::Pointer(*address))?
+                {
                     Some(plan) => self.launch(platform, &plan, &[]),
                     None => Ok(()),
                 })
@@ -137,7 +139,7 @@ impl Call<'_> {
     fn mapped(&self, memory: &Memory) -> Result<()> {
         let partitions = memory.mapped_bases()?;
         let platform = memory.communicator().platform();
-        platform.within(&mut || match self.plan_on(memory)? {
+        platform.within_on(self.stream, &mut || match self.plan_on(memory)? {
             (Some(plan), _ids) => self.launch(platform, &plan, &plan.bases(&partitions)),
             (None, _) => Ok(()),
         })
@@ -313,11 +315,12 @@ fn served<'a>(memory: &'a Memory, partitions: &[Address]) -> Served<'a> {
         rank,
         own: partitions.get(rank).copied(),
         identity: memory.number(),
+        through: None,
     }
 }
 
 /// Keeps the memory under an operand mapped while the call runs.
-fn lease(operand: &Operand) -> Option<MappedBases> {
+pub(super) fn lease(operand: &Operand) -> Option<MappedBases> {
     match &operand.storage {
         Storage::Memory(memory) => memory.mapped_bases().ok(),
         Storage::Pointer(_) => None,

@@ -92,6 +92,13 @@ pub trait Platform: Send + Sync {
     /// Waits until the work of the stream is done.
     fn synchronize(&self, stream: Stream) -> Result<()>;
 
+    /// A mark for the order of several streams; `None` where work is done on return.
+    /// # Errors
+    /// OUT_OF_MEMORY, CUDA_ERROR.
+    fn mark(&self) -> Result<Option<Box<dyn Mark>>> {
+        Ok(None)
+    }
+
     /// # Errors
     /// INVALID_INPUT if the stream belongs to another device than this platform works on.
     fn check_stream(&self, _stream: Stream) -> Result<()> {
@@ -117,6 +124,11 @@ pub trait Platform: Send + Sync {
         work()
     }
 
+    /// [`within`](Platform::within) for steps that only enqueue work on a stream, or ask: costs next to nothing.
+    fn within_on(&self, _stream: Stream, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        work()
+    }
+
     /// True if the ranks of the communicator [`meet`](Platform::meet) in the order of their streams; else they meet on the host.
     fn meets_on_streams(&self) -> bool {
         false
@@ -133,6 +145,19 @@ pub trait Platform: Send + Sync {
             self.name()
         )
     }
+}
+
+/// A point in the work of a stream that other streams can wait for. Nobody waits on the host.
+pub trait Mark: Send + Sync {
+    /// Moves the mark behind what the stream was given so far.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn set(&self, stream: Stream) -> Result<()>;
+
+    /// What the stream is given from now on begins after the mark.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn hold_back(&self, stream: Stream) -> Result<()>;
 }
 
 /// Words that kernels can read.
@@ -161,6 +186,18 @@ pub struct Reach {
     pub unreachable: Option<String>,
     /// Some ranks work on one device: they must not wait for each other on it, and NCCL refuses them.
     pub shares_device: bool,
+    /// Where every rank's GPU is in an NVLink fabric, where that is known; none on a platform without such.
+    pub fabrics: Vec<Option<Fabric>>,
+}
+
+/// Where a GPU is in an NVLink fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fabric {
+    /// All zero: in none.
+    pub cluster: [u8; 16],
+    pub clique: u32,
+    /// The GPU has joined it and can share memory over it.
+    pub is_ready: bool,
 }
 
 /// A platform as one rank of one communicator uses it, bound to the rank's device for the communicator's life.

@@ -34,6 +34,7 @@ library! {
         required cuThreadExchangeStreamCaptureMode: fn(mode: *mut c_int) -> c_int;
         required cuStreamGetCtx: fn(stream: CUstream, context: *mut CUcontext) -> c_int;
         optional cuStreamGetDevice: fn(stream: CUstream, device: *mut CUdevice) -> c_int;
+        required cuStreamWaitEvent: fn(stream: CUstream, event: CUevent, flags: c_uint) -> c_int;
         required cuEventCreate: fn(event: *mut CUevent, flags: c_uint) -> c_int;
         required cuEventRecord: fn(event: CUevent, stream: CUstream) -> c_int;
         required cuEventSynchronize: fn(event: CUevent) -> c_int;
@@ -70,7 +71,11 @@ library! {
     }
 }
 
-const CUDA_ERROR_OUT_OF_MEMORY: c_int = 2;
+/// How pinned and registered host memory is made: for all contexts of the process, with an address for the device.
+pub const PORTABLE: c_uint = 1;
+pub const DEVICEMAP: c_uint = 2;
+
+pub(super) const CUDA_ERROR_OUT_OF_MEMORY: c_int = 2;
 
 impl Functions {
     /// The outcome of a call by its code: OUT_OF_MEMORY where the driver has no memory, else CUDA_ERROR, in its words.

@@ -6,6 +6,7 @@ mod board;
 mod cache;
 mod collective;
 pub mod driver;
+mod fabric;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod layouts;
 mod learning;
 mod loader;
 mod mailbox;
+mod mark;
 pub mod nccl;
 mod probe;
 mod properties;
@@ -38,7 +40,7 @@ pub use properties::device_properties;
 use super::caching::CacheKernels;
 use super::learning::LearningKernels;
 use super::{
-    Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
+    Bootstrap, Kernels, Mark, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
 };
 use crate::error::{Result, ensure, fail};
 use crate::span::Address;
@@ -249,6 +251,10 @@ impl Platform for CudaPlatform {
         Ok(Some(Box::new(words::DeviceWords::room(&self.gpu, bytes)?)))
     }
 
+    fn mark(&self) -> Result<Option<Box<dyn Mark>>> {
+        Ok(Some(Box::new(mark::EventMark::new(&self.gpu)?)))
+    }
+
     fn check_stream(&self, stream: Stream) -> Result<()> {
         self.gpu.check_stream(stream)
     }
@@ -266,6 +272,11 @@ impl Platform for CudaPlatform {
         work()
     }
 
+    fn within_on(&self, stream: Stream, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let _entered = self.gpu.enter_on(stream)?;
+        work()
+    }
+
     fn meets_on_streams(&self) -> bool {
         self.boards.get().is_some()
     }
@@ -274,7 +285,7 @@ impl Platform for CudaPlatform {
         let (Some(boards), Some(abort)) = (self.boards.get(), self.abort_word()) else {
             fail!(Logic, "the ranks of this communicator meet on the host");
         };
-        let _entered = self.gpu.enter()?;
+        let _entered = self.gpu.enter_to_enqueue()?;
         boards.meet(abort, stream)?;
         self.launched("a meeting of the ranks", stream)
     }

@@ -10,6 +10,7 @@ mod real;
 mod real_learning;
 #[cfg(wholememory_kernels)]
 mod real_rows;
+mod vendors;
 
 use super::CudaPlatform;
 use super::fake::{self, Desk, World, desk};
