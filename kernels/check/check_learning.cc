@@ -129,9 +129,10 @@ float update_in_float(const Case &c, const Parameters &p, float b1t, float b2t, 
     u = t * g;
     t = p.beta2 * *second;
     *second = t + u;
-    const float mean = *first / (1.0f - b1t);
-    const float root = sqrtf(*second / (1.0f - b2t));
-    t = p.learning_rate * mean;
+    const float rate = p.learning_rate / (1.0f - b1t), unbiased = 1.0f / (1.0f - b2t);
+    t = *second * unbiased;
+    const float root = sqrtf(t);
+    t = rate * *first;
     u = t / (root + p.epsilon);
     return w - u;
   }
