@@ -1,0 +1,250 @@
+// By chance, each neighbour as likely as another. Of N neighbours item x takes Q[r] with r = draw mod (N - x), and the
+// last of the N - x that are left moves to its place. So item x takes what the last item before it with the same r put
+// there, or r itself; and what item j put there is what the last item before it with r = N - 1 - j put there, or
+// N - 1 - j itself. All items look back at once.
+
+#include "args.h"
+#include "graph.cuh"
+#include "scratch.h"
+#include "tile.cuh"
+
+namespace wmk {
+
+namespace {
+
+constexpr uint32_t kFewThreads = 256;
+constexpr uint32_t kNone = UINT32_MAX;
+
+// The lanes of a warp in groups, a group an item, as many as there is room for.
+template <int kMost>
+__device__ __forceinline__ void pick_few(const Sampling<kMost> &job, const Seat &seat, uint32_t first,
+                                         uint32_t choosing, Tile<32> &tile, uint32_t *turns, uint32_t *below) {
+  const uint32_t lane = threadIdx.x % 32, most = job.most;
+  const uint32_t groups = 32 / most, group = lane / most, item = lane - group * most, group_first = lane - item;
+  const uint32_t members = (most == 32 ? kNone : (1u << most) - 1) << (group_first & 31);
+  const leap to_center = seat.chooses ? leap_to(job, first + lane) : leap::none();
+  const leap to_thread = leap::of(item);
+  const uint32_t degree = narrow_degree(seat.span);
+  if (seat.chooses) turns[__popc(choosing & ((1u << lane) - 1))] = lane;
+  __syncwarp();
+  const uint32_t chosen_from = __popc(choosing);
+  for (uint32_t turn = 0; turn < chosen_from; turn += groups) {
+    const bool live = group < groups && turn + group < chosen_from;
+    const uint32_t center = live ? turns[turn + group] : 0;
+    const leap skipped = {__shfl_sync(0xffffffff, to_center.factor, center),
+                          __shfl_sync(0xffffffff, to_center.sum, center)};
+    const uint32_t n = __shfl_sync(0xffffffff, degree, center);
+    uint32_t r = kNone;
+    if (live) {
+      pcg stream = stream_for(job, first + center, item, skipped, to_thread);
+      r = static_cast<uint32_t>(stream.i31()) % (n - item);
+    }
+    const uint32_t same = __match_any_sync(0xffffffff, r) & members;
+    // The item that will look for what was put at r, and the last of these lanes before it.
+    const uint32_t seeker = n - 1 - r;
+    below[lane] = kNone;
+    __syncwarp();
+    if (live && seeker < most) {
+      const uint32_t others = same & ~(1u << (group_first + seeker));
+      if (others != 0 && lane == 31 - __clz(others)) below[group_first + seeker] = lane;
+    }
+    __syncwarp();
+    uint32_t root = lane;
+    while (below[root] != kNone) root = below[root];
+    const uint32_t put_there = kFromEnd | (root - group_first);
+    const uint32_t before = same & ((1u << lane) - 1);
+    const uint32_t from_before = __shfl_sync(0xffffffff, put_there, before != 0 ? 31 - __clz(before) : lane);
+    if (live) tile.picks()[tile.begin[center] + item] = before != 0 ? from_before : r;
+    __syncwarp();
+  }
+}
+
+template <int kMost>
+__global__ void __launch_bounds__(kFewThreads) few_kernel(const __grid_constant__ Sampling<kMost> job) {
+  extern __shared__ uint64_t room[];
+  __shared__ uint32_t lists[kFewThreads / 32][2][32];
+  const uint32_t warp = threadIdx.x / 32;
+  const uint64_t first = (uint64_t{blockIdx.x} * (kFewThreads / 32) + warp) * 32;
+  if (first >= job.nodes.count) return;
+  auto &tile = *reinterpret_cast<Tile<32> *>(reinterpret_cast<char *>(room) + warp * Tile<32>::bytes(job.most));
+  uint32_t tile_begin, tile_count;
+  const Seat seat = sit_down(job, static_cast<uint32_t>(first), tile, tile_begin, tile_count);
+  const uint32_t choosing = __ballot_sync(0xffffffff, seat.chooses);
+  if (choosing != 0) {
+    pick_few(job, seat, static_cast<uint32_t>(first), choosing, tile, lists[warp][0], lists[warp][1]);
+  }
+  write_tile<false>(job, tile, static_cast<uint32_t>(first), choosing, tile_begin, tile_count);
+}
+
+// More items than lanes: a warp a center. Items with the same r are found by lists of items that agree in the low bits of
+// r, an item in the lists is its number plus 1.
+constexpr uint32_t kManyThreads = 128;
+
+struct Lists {
+  uint32_t *heads;
+  uint32_t *draws;
+  uint16_t *next;
+  uint16_t *below;
+  uint32_t mask;
+
+  static __host__ __device__ uint32_t count_of_heads(uint32_t most) {
+    uint32_t heads = 32;
+    while (heads < most) heads *= 2;
+    return heads;
+  }
+
+  // For a warp.
+  static __host__ __device__ uint32_t bytes(uint32_t most) {
+    const uint32_t even = most + most % 2;
+    return count_of_heads(most) * sizeof(uint32_t) + even * (sizeof(uint32_t) + 2 * sizeof(uint16_t));
+  }
+
+  __device__ __forceinline__ Lists(char *room, uint32_t most) {
+    const uint32_t even = most + most % 2, count = count_of_heads(most);
+    heads = reinterpret_cast<uint32_t *>(room);
+    draws = heads + count;
+    next = reinterpret_cast<uint16_t *>(draws + even);
+    below = next + even;
+    mask = count - 1;
+  }
+
+  __device__ __forceinline__ void enter(uint32_t item, uint32_t draw) {
+    draws[item] = draw;
+    next[item] = static_cast<uint16_t>(atomicExch(&heads[draw & mask], item + 1));
+  }
+
+  // The last item before `item` that drew `draw`, plus 1; 0 if none did.
+  __device__ __forceinline__ uint32_t last_before(uint32_t item, uint32_t draw) const {
+    uint32_t last = 0;
+    for (uint32_t at = heads[draw & mask]; at != 0; at = next[at - 1]) {
+      if (at <= item && at > last && draws[at - 1] == draw) last = at;
+    }
+    return last;
+  }
+};
+
+template <int kMost>
+__global__ void __launch_bounds__(kManyThreads) many_kernel(const __grid_constant__ Sampling<kMost> job) {
+  extern __shared__ uint64_t room[];
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, most = job.most;
+  const uint64_t place = uint64_t{blockIdx.x} * (kManyThreads / 32) + warp;
+  if (place >= job.nodes.count) return;
+  const uint32_t i = static_cast<uint32_t>(place);
+  const uint32_t begin = static_cast<uint32_t>(job.offsets[i]), end = static_cast<uint32_t>(job.offsets[i + 1]);
+  const Span span = span_of(job.nodes, i);
+  if (job.offsets_out != nullptr && lane == 0) {
+    job.offsets_out[i] = static_cast<int32_t>(begin);
+    if (i + 1 == job.nodes.count) job.offsets_out[i + 1] = static_cast<int32_t>(end);
+  }
+  if (span.degree() <= most) {
+    put_all(job.takings, begin, i, end - begin, lane, 32, [&](uint32_t x) { return span.start + x; });
+    return;
+  }
+  Lists lists(reinterpret_cast<char *>(room) + warp * Lists::bytes(most), most);
+  for (uint32_t k = lane; k <= lists.mask; k += 32) lists.heads[k] = 0;
+  __syncwarp();
+  const uint32_t n = narrow_degree(span);
+  const leap to_center = leap_to(job, i), over_warp = leap::of(32);
+  leap to_thread = leap::of(lane);
+  for (uint32_t t = lane; t < job.threads; t += 32) {
+    pcg stream = stream_for(job, i, t, to_center, to_thread);
+    for (uint32_t item = t; item < most; item += job.threads) {
+      lists.enter(item, static_cast<uint32_t>(stream.i31()) % (n - item));
+    }
+    to_thread = to_thread.then(over_warp);
+  }
+  __syncwarp();
+  for (uint32_t item = lane; item < most; item += 32) {
+    lists.below[item] = static_cast<uint16_t>(lists.last_before(item, n - 1 - item));
+  }
+  __syncwarp();
+  put_all(job.takings, begin, i, most, lane, 32, [&](uint32_t item) {
+    uint32_t pick = lists.draws[item], at = lists.last_before(item, pick);
+    if (at != 0) {
+      while (lists.below[at - 1] != 0) at = lists.below[at - 1];
+      pick = kFromEnd | (at - 1);
+    }
+    return edge_of_pick(span, pick);
+  });
+}
+
+// More than most_items: places are taken over by later neighbours, a block a center. The highest neighbour that drew a
+// place has it in the end, so the draws of a thread may be made in pieces.
+constexpr uint32_t kPlaceThreads = 256;
+
+template <int kMost>
+__global__ void __launch_bounds__(kPlaceThreads)
+    places_kernel(const __grid_constant__ Sampling<kMost> job, unsigned long long *scratch) {
+  constexpr uint32_t kWarps = kPlaceThreads / 32;
+  const uint32_t i = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint64_t most = job.most;
+  const uint32_t begin = static_cast<uint32_t>(job.offsets[i]), end = static_cast<uint32_t>(job.offsets[i + 1]);
+  const Span span = span_of(job.nodes, i);
+  if (job.offsets_out != nullptr && threadIdx.x == 0) {
+    job.offsets_out[i] = static_cast<int32_t>(begin);
+    if (i + 1 == job.nodes.count) job.offsets_out[i + 1] = static_cast<int32_t>(end);
+  }
+  const uint64_t n = span.degree();
+  if (n <= most) {
+    put_all(job.takings, begin, i, end - begin, threadIdx.x, kPlaceThreads,
+            [&](uint32_t x) { return span.start + x; });
+    return;
+  }
+  unsigned long long *places = scratch + begin;
+  for (uint64_t x = threadIdx.x; x < most; x += kPlaceThreads) places[x] = x;
+  __threadfence_block();
+  __syncthreads();
+  // Thread `lane` of the rule draws for the neighbours most + lane, most + lane + 32 and so on; each warp makes a piece
+  // of its draws.
+  const uint64_t draws = (n - most + 31) / 32, piece = (draws + kWarps - 1) / kWarps;
+  const uint64_t from = min(warp * piece, draws), to = min(from + piece, draws);
+  pcg stream = stream_for(job, i, lane, leap_to(job, i), leap::of(lane + from));
+  for (uint64_t k = from; k < to; k++) {
+    const uint64_t y = most + lane + 32 * k;
+    if (y >= n) break;
+    const uint32_t draw = static_cast<uint32_t>(stream.i31());
+    // A draw has 31 bits.
+    const uint32_t place = y + 1 < 0x80000000u ? draw % static_cast<uint32_t>(y + 1) : draw;
+    if (place < most) atomicMax(&places[place], static_cast<unsigned long long>(y));
+  }
+  __syncthreads();
+  put_all(job.takings, begin, i, job.most, threadIdx.x, kPlaceThreads,
+          [&](uint32_t x) { return span.start + static_cast<int64_t>(__ldcg(&places[x])); });
+}
+
+}  // namespace
+
+uint64_t even_scratch_bytes(const wmk_sample_args &args) {
+  return args.take.most > most_items ? args.total * sizeof(uint64_t) : 0;
+}
+
+cudaError_t sample_even(const wmk_sample_args *args, cudaStream_t stream) {
+  if (args == nullptr) {
+    return with_every_room([](auto room) {
+      constexpr int kMost = decltype(room)::value;
+      for (const cudaError_t code :
+           {load_kernel(few_kernel<kMost>), load_kernel(many_kernel<kMost>), load_kernel(places_kernel<kMost>)}) {
+        if (code != cudaSuccess) return code;
+      }
+      return cudaSuccess;
+    });
+  }
+  const uint32_t most = args->take.most, count = static_cast<uint32_t>(args->neighbours.count);
+  return with_room(places_of(*args), [&](auto room) {
+    constexpr int kMost = decltype(room)::value;
+    const auto job = pack_sampling<kMost>(*args, unweighted_threads(most));
+    if (most <= kFew) {
+      constexpr uint32_t kWarps = kFewThreads / 32, kCenters = kWarps * 32;
+      few_kernel<kMost><<<(count + kCenters - 1) / kCenters, kFewThreads, kWarps * Tile<32>::bytes(most), stream>>>(job);
+    } else if (most <= most_items) {
+      constexpr uint32_t kWarps = kManyThreads / 32;
+      many_kernel<kMost><<<(count + kWarps - 1) / kWarps, kManyThreads, kWarps * Lists::bytes(most), stream>>>(job);
+    } else {
+      places_kernel<kMost><<<count, kPlaceThreads, 0, stream>>>(
+          job, reinterpret_cast<unsigned long long *>(args->scratch));
+    }
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace wmk
