@@ -5,6 +5,7 @@
 #include "common/launch.h"
 #include "common/pcg.h"
 #include "common/place.h"
+#include "common/sample.h"
 
 #include <cstdio>
 #include <cstring>
@@ -149,6 +150,29 @@ bool draws() {
   return true;
 }
 
+// Input: groups of seed, subsequence and the bits of a weight.
+bool keys() {
+  std::vector<uint64_t> in = values<uint64_t>(input());
+  for (size_t i = 0; i + 2 < in.size(); i += 3) {
+    const float weight = wmk::same_bits<float>(static_cast<uint32_t>(in[i + 2]));
+    wmk::pcg pcg(in[i], in[i + 1]);
+    put(static_cast<uint64_t>(wmk::same_bits<uint32_t>(pcg.negative_uniform())));
+    put(static_cast<uint64_t>(wmk::key_order(wmk::weight_key(pcg, weight), weight > 0)));
+    put(static_cast<uint64_t>(pcg.u32()));
+  }
+  return true;
+}
+
+bool layouts() {
+  for (uint64_t most : values<uint64_t>(input())) {
+    const wmk::draw_layout layout = wmk::shuffle_layout(static_cast<uint32_t>(most));
+    put(static_cast<uint64_t>(layout.threads));
+    put(static_cast<uint64_t>(layout.items));
+    put(static_cast<uint64_t>(wmk::weighted_threads(static_cast<uint32_t>(most))));
+  }
+  return true;
+}
+
 // Input: groups of columns, bytes of an element read and written, whether they convert, the bits of both sides.
 bool shapes() {
   std::vector<uint64_t> in = values<uint64_t>(input());
@@ -194,6 +218,8 @@ int main(int argc, char **argv) {
   if (what == "convert") done = convert(number(2), number(3));
   if (what == "addresses") done = addresses();
   if (what == "draws") done = draws();
+  if (what == "keys") done = keys();
+  if (what == "layouts") done = layouts();
   if (what == "shapes") done = shapes();
   if (what == "splits") done = splits();
   if (what == "accesses") done = accesses();

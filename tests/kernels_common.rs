@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use wholegraph::kinds::DType;
-use wholegraph::ops::random::Pcg;
 use wholegraph::platform::cpu::address::Resolver;
 use wholegraph::platform::cpu::convert::row_converter;
+use wholegraph::platform::random::{DrawLayout, MOST_SHUFFLED, Pcg, key_order, weighted_threads};
 use wholegraph::platform::{Places, Table};
 use wholegraph::span::Address;
 
@@ -220,6 +220,40 @@ fn random_numbers() {
         .collect();
     let input: Vec<u64> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
     assert!(numbers("draws", &input) == want);
+}
+
+#[test]
+fn keys_of_weights() {
+    let mut noise = Noise(5);
+    let mut input = Vec::new();
+    let mut want = Vec::new();
+    for case in 0..20_000 {
+        let (seed, subsequence) = (noise.next(), noise.below(1 << 40));
+        let weight = match case % 8 {
+            0 => f32::from_bits(noise.next() as u32),
+            1 => [0.0, -0.0, f32::INFINITY, -1.0, 1e-45, f32::NAN][noise.below(6) as usize],
+            _ => noise.below(1000) as f32 / 8.0 + 0.125,
+        };
+        input.extend([seed, subsequence, u64::from(weight.to_bits())]);
+        let mut pcg = Pcg::new(seed, subsequence);
+        let uniform = pcg.negative_uniform();
+        let key = pcg.weight_key(weight);
+        let order = key_order(key, weight > 0.0);
+        want.extend([u64::from(uniform.to_bits()), u64::from(order), u64::from(pcg.u32())]);
+    }
+    assert!(numbers("keys", &input) == want);
+}
+
+#[test]
+fn layouts_of_draws() {
+    let input: Vec<u64> = (1..=u64::from(MOST_SHUFFLED)).collect();
+    let want: Vec<u64> = (1..=MOST_SHUFFLED)
+        .flat_map(|most| {
+            let layout = DrawLayout::shuffle(most);
+            [layout.threads, layout.items, weighted_threads(most)].map(u64::from)
+        })
+        .collect();
+    assert_eq!(numbers("layouts", &input), want);
 }
 
 const MOVE: u64 = 1;

@@ -9,6 +9,7 @@ pub mod graph;
 pub mod meeting;
 pub mod pages;
 pub mod process;
+pub mod random;
 pub mod staging;
 
 use crate::error::{Result, ensure, fail};
