@@ -146,6 +146,9 @@ bool draws() {
     put(static_cast<uint64_t>(wmk::same_bits<uint32_t>(pcg.f32())));
     pcg.skip(in[i]);
     put(pcg.u64());
+    const uint64_t half = in[i + 1] / 2;
+    const wmk::leap leap = wmk::leap::of(half).then(wmk::leap::of(in[i + 1] - half));
+    put(wmk::stream_of(in[i], in[i + 1], leap).u64());
   }
   return true;
 }
@@ -156,8 +159,10 @@ bool keys() {
   for (size_t i = 0; i + 2 < in.size(); i += 3) {
     const float weight = wmk::same_bits<float>(static_cast<uint32_t>(in[i + 2]));
     wmk::pcg pcg(in[i], in[i + 1]);
-    put(static_cast<uint64_t>(wmk::same_bits<uint32_t>(pcg.negative_uniform())));
-    put(static_cast<uint64_t>(wmk::key_order(wmk::weight_key(pcg, weight), weight > 0)));
+    const float minus_u = wmk::minus_uniform(pcg);
+    put(static_cast<uint64_t>(wmk::same_bits<uint32_t>(minus_u)));
+    put(static_cast<uint64_t>(wmk::weighted_rank(weight, minus_u)));
+    put(static_cast<uint64_t>(wmk::weighted_rank(static_cast<double>(weight), minus_u)));
     put(static_cast<uint64_t>(pcg.u32()));
   }
   return true;
@@ -165,9 +170,7 @@ bool keys() {
 
 bool layouts() {
   for (uint64_t most : values<uint64_t>(input())) {
-    const wmk::draw_layout layout = wmk::shuffle_layout(static_cast<uint32_t>(most));
-    put(static_cast<uint64_t>(layout.threads));
-    put(static_cast<uint64_t>(layout.items));
+    put(static_cast<uint64_t>(wmk::unweighted_threads(static_cast<uint32_t>(most))));
     put(static_cast<uint64_t>(wmk::weighted_threads(static_cast<uint32_t>(most))));
   }
   return true;

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use wholegraph::kinds::DType;
 use wholegraph::platform::cpu::address::Resolver;
 use wholegraph::platform::cpu::convert::row_converter;
-use wholegraph::platform::random::{DrawLayout, MOST_SHUFFLED, Pcg, key_order, weighted_threads};
+use wholegraph::platform::random::{Pcg, unweighted_threads, weighted_rank, weighted_threads};
 use wholegraph::platform::{Places, Table};
 use wholegraph::span::Address;
 
@@ -215,6 +215,7 @@ fn random_numbers() {
             ];
             pcg.skip(*seed);
             draws.push(pcg.u64());
+            draws.push(Pcg::new(*seed, *subsequence).u64());
             draws
         })
         .collect();
@@ -236,22 +237,20 @@ fn keys_of_weights() {
         };
         input.extend([seed, subsequence, u64::from(weight.to_bits())]);
         let mut pcg = Pcg::new(seed, subsequence);
-        let uniform = pcg.negative_uniform();
-        let key = pcg.weight_key(weight);
-        let order = key_order(key, weight > 0.0);
-        want.extend([u64::from(uniform.to_bits()), u64::from(order), u64::from(pcg.u32())]);
+        let minus_u = pcg.minus_uniform();
+        let rank = weighted_rank(f64::from(weight), minus_u);
+        want.extend([minus_u.to_bits(), rank, rank, pcg.u32()].map(u64::from));
     }
     assert!(numbers("keys", &input) == want);
 }
 
 #[test]
 fn layouts_of_draws() {
-    let input: Vec<u64> = (1..=u64::from(MOST_SHUFFLED)).collect();
-    let want: Vec<u64> = (1..=MOST_SHUFFLED)
-        .flat_map(|most| {
-            let layout = DrawLayout::shuffle(most);
-            [layout.threads, layout.items, weighted_threads(most)].map(u64::from)
-        })
+    let input: Vec<u64> = (1..=1100).chain([1 << 20, u64::from(u32::MAX)]).collect();
+    let want: Vec<u64> = input
+        .iter()
+        .flat_map(|most| [unweighted_threads(*most as u32), weighted_threads(*most as u32)])
+        .map(u64::from)
         .collect();
     assert_eq!(numbers("layouts", &input), want);
 }

@@ -114,7 +114,7 @@ impl Pcg {
     }
 
     /// In [-1, 0), every binary order of magnitude half as likely as the one above it.
-    pub fn negative_uniform(&mut self) -> f32 {
+    pub fn minus_uniform(&mut self) -> f32 {
         let u = -((0.5 + 0.5 * f64::from(self.f32())) as f32);
         let mut halvings = 0;
         let mut bits = self.u64();
@@ -128,59 +128,38 @@ impl Pcg {
 
     /// log2 of a number in (0, 1]: negative, possibly -inf. Single precision as the host's `log1pf` gives it.
     pub fn negative_exponential(&mut self) -> f32 {
-        (f64::from(self.negative_uniform().ln_1p()) / std::f64::consts::LN_2) as f32
-    }
-
-    /// The key of a neighbour of this weight (a DOUBLE rounded to float) in weighted sampling; larger keys come first.
-    pub fn weight_key(&mut self, weight: f32) -> f32 {
-        (self.negative_uniform().ln_1p() / std::f32::consts::LN_2) * (1.0 / weight)
+        (f64::from(self.minus_uniform().ln_1p()) / std::f64::consts::LN_2) as f32
     }
 }
 
-/// Keys as integers that compare like them; 0 for neighbours that come behind all others because their weight is not above
-/// 0. A key that is not a number counts as the lowest. Of equal ones the lower neighbour comes first.
-pub fn key_order(key: f32, positive: bool) -> u32 {
-    if !positive {
-        return 0;
+/// How a neighbour of weight `weight` fares with its number of [`Pcg::minus_uniform`]: lower is taken first, of equals the
+/// one that comes first among the neighbours. Keys, log2(1 - u) / weight, are at most 0, so the rank is the key's
+/// magnitude; a key that is no number counts as the worst. Weights that are not above 0 come after all others.
+pub fn weighted_rank(weight: f64, minus_u: f32) -> u32 {
+    if weight.is_nan() || weight <= 0.0 {
+        return u32::MAX;
     }
-    let bits = if key.is_nan() { f32::NEG_INFINITY } else { key }.to_bits();
-    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+    let key = minus_u.ln_1p() / std::f32::consts::LN_2 * (1.0 / weight as f32);
+    let magnitude = if key.is_nan() { f32::INFINITY } else { key.abs() };
+    magnitude.to_bits()
 }
 
-/// Which numbers a center draws: thread t of `threads` draws `items` of them from the subsequence position * threads + t; draw
-/// j of thread t is number j * threads + t.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DrawLayout {
-    pub threads: u32,
-    pub items: u32,
-}
+/// Unweighted: up to so many items are drawn one by one; item x belongs to thread x mod T and is its draw x div T. Beyond,
+/// neighbours take the places of others; neighbour y belongs to thread (y - most) mod T.
+pub const MOST_ITEMS: u32 = 1024;
 
-/// The most that the first rule of unweighted sampling takes; above it the reservoir.
-pub const MOST_SHUFFLED: u32 = 1024;
-
-/// Unweighted above [`MOST_SHUFFLED`]: thread t draws for neighbours most + t, most + t + threads and so on.
-pub const RESERVOIR_THREADS: u32 = 32;
-
-impl DrawLayout {
-    /// Unweighted, `most` in [1, [`MOST_SHUFFLED`]].
-    pub fn shuffle(most: u32) -> DrawLayout {
-        let (threads, items) = match (most - 1) / 32 {
-            0 => (32, 1),
-            1 => (32, 2),
-            2 => (32, 3),
-            3 => (64, 2),
-            4..=5 => (64, 3),
-            6..=7 => (128, 2),
-            8..=11 => (128, 3),
-            12..=15 => (256, 2),
-            16..=23 => (256, 3),
-            _ => (256, 4),
-        };
-        DrawLayout { threads, items }
+/// T of an unweighted sampling of `most`, at least 1. The stream of center i and thread t is subsequence i * T + t.
+pub fn unweighted_threads(most: u32) -> u32 {
+    match (most - 1) / 32 {
+        _ if most > MOST_ITEMS => 32,
+        0..=2 => 32,
+        3..=5 => 64,
+        6..=11 => 128,
+        _ => 256,
     }
 }
 
-/// Weighted: thread t draws keys for neighbours t, t + threads and so on.
+/// T of a weighted sampling; neighbour y belongs to thread y mod T and is its element y div T.
 pub fn weighted_threads(most: u32) -> u32 {
     if most <= 256 { 128 } else { 256 }
 }
@@ -196,8 +175,7 @@ mod tests {
 
     #[test]
     fn raw_streams_match_the_reference() {
-        let vectors: Value =
-            serde_json::from_str(include_str!("../../tests/data/vectors_rng.json")).unwrap();
+        let vectors: Value = serde_json::from_str(include_str!("../../tests/data/vectors_rng.json")).unwrap();
         for case in vectors["model_pcg_raw_u32"].as_array().unwrap() {
             let seed = case["seed"]
                 .as_i64()
@@ -232,30 +210,16 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_ordered() {
-        let ascending = [
-            f32::NEG_INFINITY,
-            -f32::MAX,
-            -1.0,
-            -f32::MIN_POSITIVE,
-            -1e-45,
-            -0.0,
-            0.0,
-            1.0,
-            f32::INFINITY,
-        ];
-        let orders = ascending.map(|key| key_order(key, true));
-        assert!(orders.is_sorted_by(|a, b| a < b), "{orders:?}");
-        assert!(orders[0] > key_order(5.0, false));
-        assert_eq!(key_order(f32::NAN, true), orders[0]);
-        assert_eq!(key_order(-f32::NAN, true), orders[0]);
-    }
-
-    #[test]
-    fn layouts_have_a_number_for_everything_taken() {
-        for most in 1..=MOST_SHUFFLED {
-            let DrawLayout { threads, items } = DrawLayout::shuffle(most);
-            assert!(threads * items >= most && threads.is_multiple_of(32), "{most}");
+    fn ranks_of_weights() {
+        let at = |weight: f64| weighted_rank(weight, -0.5);
+        let descending = [f64::MAX, 1e30, 2.0, 1.0, 0.5, 1e-30, 1e-300];
+        assert!(descending.map(at).is_sorted(), "{:?}", descending.map(at));
+        assert_eq!(at(1.0), 1f32.to_bits());
+        for late in [0.0, -0.0, -1.0, f64::NEG_INFINITY, f64::NAN] {
+            assert_eq!(at(late), u32::MAX);
         }
+        // The key of a certain u is -inf, its product with an infinite weight no number: still before weights of 0.
+        assert_eq!(weighted_rank(1.0, -1.0), f32::INFINITY.to_bits());
+        assert_eq!(weighted_rank(f64::INFINITY, -1.0), f32::INFINITY.to_bits());
     }
 }
