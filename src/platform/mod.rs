@@ -5,9 +5,11 @@ pub mod bootstrap;
 mod choice;
 pub mod cpu;
 pub mod cuda;
+pub mod graph;
 pub mod meeting;
 pub mod pages;
 pub mod process;
+pub mod random;
 pub mod staging;
 
 use crate::error::{Result, ensure, fail};
@@ -46,6 +48,11 @@ pub trait Platform: Send + Sync {
 
     /// Loops and kernels that move rows.
     fn kernels(&self) -> &dyn Kernels;
+
+    /// Loops and kernels on graphs. A platform without gives ones that refuse (NOT_SUPPORTED).
+    fn graph(&self) -> &dyn graph::GraphKernels {
+        &graph::NoGraphs
+    }
 
     /// Makes the transport that moves bytes between the ranks of one host by local copies. Collective over `boot`.
     fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>>;
