@@ -16,6 +16,7 @@ int main(int argc, char **argv) {
   CUDA(wmk_scatter(nullptr, nullptr));
   CUDA(wmk_bucket(nullptr, nullptr));
   CUDA(wmk_meet(nullptr, nullptr));
+  CUDA(wmk_sample(nullptr, nullptr));
   Tally tally;
   auto section = [&](const char *name, auto body) {
     const Tally before = tally;
@@ -24,6 +25,8 @@ int main(int argc, char **argv) {
     fflush(stdout);
   };
   section("rows in tight memory", [&] { check_rows_in_tight_memory(tally); });
+  section("graphs", [&] { check_graph(tally); });
+  section("lists", [&] { check_lists(tally, argc > 2); });
   section("ids", [&] { check_ids(tally); });
   section("rows", [&] { check_rows(tally, rounds); });
   section("meetings", [&] { check_meetings(tally); });

@@ -133,6 +133,29 @@ pub struct FillArgs {
     pub reserved: u32,
 }
 
+/// Where the rows of `table` are. `base` holds the one base of a flat table for as long as the arguments are used.
+/// # Errors
+/// NOT_SUPPORTED for more ranks than kernels reach.
+pub fn table_args(table: &Table<'_>, base: &Address) -> Result<TableArgs> {
+    let (bases, start_rows, places) = match table.places {
+        Places::Flat(_) => (std::ptr::from_ref(base), null(), 1),
+        Places::Ranks { bases, start_rows } => (bases.as_ptr(), start_rows.as_ptr(), bases.len()),
+    };
+    ensure!(
+        (1..=MOST_PLACES).contains(&places),
+        NotSupported,
+        "a table over {places} ranks; the kernels for GPUs reach 1 to {MOST_PLACES}"
+    );
+    Ok(TableArgs {
+        bases,
+        start_rows,
+        places: places as u64,
+        offset_bytes: table.offset_bytes as u64,
+        stride_bytes: table.row_stride_bytes as u64,
+        rows: table.rows,
+    })
+}
+
 /// The rows of a call. `base` holds the one base of a flat table for as long as the arguments are used. `blocks`: the most.
 /// # Errors
 /// LOGIC_ERROR for a float and an integer type, NOT_SUPPORTED beyond what a kernel takes.
@@ -158,24 +181,8 @@ pub fn rows_args(
         NotSupported,
         "rows of {row_bytes} bytes; the kernels for GPUs take up to {MOST_ROW_BYTES}"
     );
-    let (bases, start_rows, places) = match table.places {
-        Places::Flat(_) => (std::ptr::from_ref(base), null(), 1),
-        Places::Ranks { bases, start_rows } => (bases.as_ptr(), start_rows.as_ptr(), bases.len()),
-    };
-    ensure!(
-        (1..=MOST_PLACES).contains(&places),
-        NotSupported,
-        "a table over {places} ranks; the kernels for GPUs reach 1 to {MOST_PLACES}"
-    );
     Ok(RowsArgs {
-        table: TableArgs {
-            bases,
-            start_rows,
-            places: places as u64,
-            offset_bytes: table.offset_bytes as u64,
-            stride_bytes: table.row_stride_bytes as u64,
-            rows: table.rows,
-        },
+        table: table_args(table, base)?,
         ids: indices.address,
         count: indices.count as u64,
         order: Address::NULL,
@@ -243,13 +250,12 @@ pub fn id_bits(rows: u64) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::board::BoardHead;
     use super::*;
     use crate::error::Kind;
     use crate::kinds::DType;
     use std::fmt::Write;
-    use std::mem::offset_of;
     use std::process::Command;
 
     fn table(places: Places<'_>) -> Table<'_> {
@@ -373,11 +379,15 @@ mod tests {
         assert_eq!([0, 1, 2, 3, 4, 5].map(id_bits), [1, 1, 1, 2, 2, 3]);
     }
 
+    /// A struct of the kernels' headers: its name, bytes, and fields with their offsets.
+    pub type Layout = (&'static str, usize, Vec<(&'static str, usize)>);
+
     macro_rules! layouts {
         ($($rust:ident = $c:literal { $($field:ident),+ })+) => {
-            [$(($c, size_of::<$rust>(), vec![$((stringify!($field), offset_of!($rust, $field))),+])),+]
+            [$(($c, size_of::<$rust>(), vec![$((stringify!($field), std::mem::offset_of!($rust, $field))),+])),+]
         };
     }
+    pub(in super::super) use layouts;
 
     /// The structs of kernels/args.h, as a C++ compiler lays them out, are those of this file.
     #[test]
@@ -402,9 +412,19 @@ mod tests {
             BoardHead = "wmk_board" { epoch, blocks_done, ranks, rank, reserved }
             FillArgs = "wmk_fill_args" { input, output, stride_bytes, rows, cols, dtype, reserved }
         };
+        check_layouts(
+            &structs,
+            &format!(
+                "WMK_MAX_BUCKETS == {MOST_BUCKETS} && wmk::many_places == {MOST_PLACES} && WMK_MOST_ORDER_BITS == {MOST_ORDER_BITS} && WMK_MEET_ARRIVE == {MEET_ARRIVE} && WMK_MEET_WAIT == {MEET_WAIT}"
+            ),
+        );
+    }
+
+    /// Has a C++ compiler compare the layouts with kernels/args.h, and find the condition on constants true.
+    pub fn check_layouts(structs: &[Layout], constants: &str) {
         let mut source =
             String::from("#include <cstddef>\n#include \"args.h\"\n#include \"common/place.h\"\n");
-        for (name, bytes, fields) in &structs {
+        for (name, bytes, fields) in structs {
             writeln!(source, "static_assert(sizeof({name}) == {bytes}, \"{name}\");").unwrap();
             for (field, at) in fields {
                 writeln!(
@@ -414,7 +434,7 @@ mod tests {
                 .unwrap();
             }
         }
-        writeln!(source, "static_assert(WMK_MAX_BUCKETS == {MOST_BUCKETS} && wmk::many_places == {MOST_PLACES} && WMK_MOST_ORDER_BITS == {MOST_ORDER_BITS} && WMK_MEET_ARRIVE == {MEET_ARRIVE} && WMK_MEET_WAIT == {MEET_WAIT}, \"constants\");").unwrap();
+        writeln!(source, "static_assert({constants}, \"constants\");").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("layouts.cc");
         std::fs::write(&file, source).unwrap();

@@ -11,6 +11,8 @@ mod fake;
 mod fake_nccl;
 mod functions;
 mod gpu;
+mod graph;
+mod graph_args;
 mod host;
 mod kernels;
 mod launch;
@@ -30,6 +32,7 @@ mod words;
 pub use loader::Unusable;
 pub use properties::device_properties;
 
+use super::graph::GraphKernels;
 use super::{
     Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
 };
@@ -176,6 +179,10 @@ impl Platform for CudaPlatform {
     }
 
     fn kernels(&self) -> &dyn Kernels {
+        self
+    }
+
+    fn graph(&self) -> &dyn GraphKernels {
         self
     }
 
