@@ -18,6 +18,7 @@ use crate::tensor::{Operand, Storage};
 use std::sync::Arc;
 
 /// The arguments of one call; `rows` is the output of a gather, the input of a scatter.
+#[derive(Clone, Copy)]
 pub struct Call<'a> {
     pub operation: Operation,
     /// What ranks that meet another call are told this one is.
@@ -36,26 +37,22 @@ impl Call<'_> {
         match &self.table.storage {
             Storage::Pointer(address) => {
                 let platform = platform::current()?;
-                match self.plan(platform, Holder::Pointer(*address))? {
+                platform.within(&mut || match self.plan(platform, Holder::Pointer(*address))? {
                     Some(plan) => self.launch(platform, &plan, &[]),
                     None => Ok(()),
-                }
+                })
             }
             Storage::Memory(memory) => match memory.route() {
                 Route::Mapped => self.mapped(memory),
                 // One rank has nobody to meet.
                 Route::Direct if memory.communicator().size() == 1 => self.mapped(memory),
-                Route::Direct | Route::Exchange | Route::Hierarchy => {
-                    self.refuse_capture(memory)?;
-                    self.together(memory)
-                }
+                Route::Direct | Route::Exchange | Route::Hierarchy => self.together(memory),
             },
         }
     }
 
-    /// Routes on which ranks meet on the host cannot be recorded. All ranks record together, so all are refused; a call
-    /// that is refused leaves the recording whole.
-    fn refuse_capture(&self, memory: &Memory) -> Result<()> {
+    /// Routes on which ranks meet on the host cannot be recorded.
+    fn check_recording(&self, memory: &Memory) -> Result<()> {
         let platform = memory.communicator().platform();
         let on_streams = memory.route() == Route::Direct && platform.meets_on_streams();
         ensure!(
@@ -113,20 +110,43 @@ impl Call<'_> {
     /// Nobody waits for anybody.
     fn mapped(&self, memory: &Memory) -> Result<()> {
         let partitions = memory.mapped_bases()?;
-        match self.plan_on(memory)? {
-            Some(plan) => self.launch(memory.communicator().platform(), &plan, &plan.bases(&partitions)),
+        let platform = memory.communicator().platform();
+        platform.within(&mut || match self.plan_on(memory)? {
+            Some(plan) => self.launch(platform, &plan, &plan.bases(&partitions)),
             None => Ok(()),
-        }
+        })
     }
 
+    /// A rank whose own checks fail moves nothing and serves the others. One that records does so on a stream of the platform:
+    /// its own stream neither gets work that nobody would do now nor is waited for, so the recording stays whole.
     fn together(&self, memory: &Memory) -> Result<()> {
+        let recording = self.check_recording(memory);
+        if let Err(refused) = recording {
+            let platform = memory.communicator().platform();
+            let call = Call {
+                stream: platform.side_stream(),
+                ..*self
+            };
+            let mut served = None;
+            // Scratch may be allocated in spite of the recording; and the others are served in any case.
+            let _ = platform.within(&mut || {
+                served = Some(call.together_unless(memory, Err(refused.clone())));
+                // The scratch may be the graph's, which is replayed when it likes.
+                platform.synchronize(call.stream)
+            });
+            return served.unwrap_or_else(|| call.together_unless(memory, Err(refused)));
+        }
+        self.together_unless(memory, Ok(()))
+    }
+
+    fn together_unless(&self, memory: &Memory, prior: Result<()>) -> Result<()> {
         let comm = memory.communicator();
         // The lease keeps the memory mapped until the call is over, also for the requests of others.
         let lease = memory.mapped_bases();
-        let planned = match &lease {
+        let planned = prior.and_then(|()| match &lease {
             Ok(_) => self.plan_on(memory),
             Err(dead) => Err(dead.clone()),
-        };
+        });
         let (plan, own_failure) = match planned {
             Ok(plan) => (plan, None),
             Err(error) => (None, Some(error)),
