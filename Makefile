@@ -65,12 +65,15 @@ bench: build bench-program
 bench-cpu: build bench-program
 	@scripts/bench-cpu --lib $(LIBDIR)/libwholegraph.so --bench $(BUILD)/wholememory_bench
 
-install: build
+# Under sudo nothing is built that is there already, so that the tree stays its owner's.
+install:
+	@[ -e $(LIBDIR)/libwholegraph.so ] || $(MAKE) -s build
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/wholememory
 	install -m 755 $(LIBDIR)/libwholegraph.so $(DESTDIR)$(PREFIX)/lib/
 	install -m 644 include/wholememory/* $(DESTDIR)$(PREFIX)/include/wholememory/
 	@printf '%s\n' 'prefix=$(PREFIX)' 'Name: wholegraph' 'Description: The WholeMemory native C API' 'Version: 26.10.0' \
 	  'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lwholegraph' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/wholegraph.pc
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ! command -v ldconfig >/dev/null || ldconfig
 
 clean:
 	rm -rf build

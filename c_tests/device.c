@@ -10,6 +10,7 @@
 #include "check.h"
 
 static struct {
+  void* library;
   int devices;
   int (*set_current)(void*);
   int (*retain)(void**, int);
@@ -40,6 +41,7 @@ static void look_for_driver(void) {
   *(void**)&driver.copy = dlsym(lib, "cuMemcpy");
   *(void**)&driver.fill = dlsym(lib, "cuMemsetD8_v2");
   *(void**)&driver.synchronise = dlsym(lib, "cuCtxSynchronize");
+  driver.library = lib;
   int devices = 0;
   if (init && count && init(0) == 0 && count(&devices) == 0) driver.devices = devices;
 }
@@ -53,6 +55,16 @@ static void need(int driver_code, const char* call) {
   if (driver_code == 0) return;
   wm_say("FAILED: %s gives driver error %d", call, driver_code);
   wm_end(WM_FAIL);
+}
+
+void* wm_driver_function(const char* name) {
+  if (!wm_gpu()) return NULL;
+  void* found = dlsym(driver.library, name);
+  if (!found) {
+    wm_say("FAILED: libcuda.so.1 has no %s", name);
+    wm_end(WM_FAIL);
+  }
+  return found;
 }
 
 void wm_device_bind(int rank) {

@@ -23,6 +23,8 @@ void wm_release_pinned(void* p);
 /* Copies between any two kinds of memory, done on return. */
 void wm_copy(void* to, const void* from, size_t bytes);
 void wm_fill(void* to, unsigned char byte, size_t bytes);
+/* A function of the driver by its name in libcuda.so.1; NULL without a GPU. Ends the program where the driver lacks it. */
+void* wm_driver_function(const char* name);
 /* Waits for all work of this thread's device. */
 void wm_finish(void);
 

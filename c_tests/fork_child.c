@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <wholememory/wholememory_op.h>
@@ -11,6 +12,30 @@
 #include "table.h"
 
 enum { BROKEN = WHOLEMEMORY_COMMUNICATION_ERROR };
+
+/* CUDA does not work in a child of a process that uses it: whatever needs it fails in words, on memory of any kind. */
+static void without_cuda(wm_table* t) {
+  int32_t ids[3] = {0, 1, 2};
+  float out[3][16];
+  memset(out, WM_GUARD_BYTE, sizeof out);
+  wholememory_tensor_description_t id_desc = wm_desc(WHOLEMEMORY_DT_INT, 1, 3, 1, 1, 0), out_desc = wm_desc(WHOLEMEMORY_DT_FLOAT, 2, 3, 16, 16, 0);
+  wholememory_tensor_t id_tensor, out_tensor;
+  OK(wholememory_make_tensor_from_pointer(&id_tensor, ids, &id_desc));
+  OK(wholememory_make_tensor_from_pointer(&out_tensor, out, &out_desc));
+  EXPECT(BROKEN, wholememory_gather(t->root, id_tensor, out_tensor, NULL, NULL, -1));
+  CHECK_HAS(wholememory_get_last_error(), "fork");
+  EXPECT(BROKEN, wholememory_scatter(out_tensor, id_tensor, t->root, NULL, NULL, -1));
+  for (size_t i = 0; i < sizeof out; i++)
+    if (!CHECK_EQ(((unsigned char*)out)[i], WM_GUARD_BYTE)) break;
+  OK(wholememory_destroy_tensor(id_tensor));
+  OK(wholememory_destroy_tensor(out_tensor));
+  wholememory_unique_id_t id;
+  wholememory_comm_t fresh = NULL;
+  OK(wholememory_create_unique_id(&id));
+  EXPECT(WHOLEMEMORY_CUDA_ERROR, wholememory_create_communicator(&fresh, id, 0, 1));
+  CHECK_HAS(wholememory_get_last_error(), "fork");
+  CHECK(fresh == NULL);
+}
 
 static void child_life(wm_rank* r, wm_table* shared, wm_table* distributed) {
   char whose[40];
@@ -29,7 +54,10 @@ static void child_life(wm_rank* r, wm_table* shared, wm_table* distributed) {
   int rank = -1;
   EXPECT(0, wholememory_communicator_get_rank(&rank, comm));
   CHECK_EQ(rank, r->rank);
-  if (r->size > 1) {
+  if (wm_gpu()) {
+    without_cuda(shared);
+    without_cuda(distributed);
+  } else if (r->size > 1) {
     wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, 3, 1, 1, 0, 0}), out = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, 3, 16, 16, 0, 0});
     EXPECT(BROKEN, wholememory_gather(distributed->root, ids.tensor, out.tensor, NULL, NULL, -1));
     wm_array_matches(&out, "output of a gather in a forked child");

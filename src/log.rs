@@ -22,16 +22,19 @@ const NAMES: [&str; 6] = ["FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
 
 static LEVEL: AtomicU32 = AtomicU32::new(Level::Warn as u32);
 
+/// A level by name (in any case) or number; numbers above TRACE are TRACE.
+pub fn level_of(word: &str) -> Option<u32> {
+    let word = word.trim().to_ascii_uppercase();
+    NAMES
+        .iter()
+        .position(|n| *n == word)
+        .map(|i| i as u32)
+        .or_else(|| word.parse().ok().map(|n: u32| n.min(5)))
+}
+
 fn override_level() -> Option<u32> {
     static OVERRIDE: OnceLock<Option<u32>> = OnceLock::new();
-    *OVERRIDE.get_or_init(|| {
-        let word = settings::log_level()?.trim().to_ascii_uppercase();
-        NAMES
-            .iter()
-            .position(|n| *n == word)
-            .map(|i| i as u32)
-            .or_else(|| word.parse().ok().map(|n: u32| n.min(5)))
-    })
+    *OVERRIDE.get_or_init(|| level_of(&settings::log_level()?))
 }
 
 /// Sets the level of the process; values above TRACE mean TRACE. Gives the level that was.

@@ -84,10 +84,68 @@ pub fn ignored_but_set() -> Vec<&'static str> {
         .collect()
 }
 
+/// Variables whose value cannot be read and counts as unset, each with what is wrong; init says so at WARN.
+pub fn misread() -> Vec<String> {
+    misread_among(text)
+}
+
+fn misread_among(value_of: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let wrong = |name: &str, must_be: &str, is_good: &dyn Fn(&str) -> bool| {
+        let value = value_of(name).filter(|value| !is_good(value))?;
+        Some(format!("{name} is \"{value}\", it must be {must_be}"))
+    };
+    let is_number = |value: &str| value.trim().parse::<u64>().is_ok();
+    let is_level = |value: &str| crate::log::level_of(value).is_some();
+    [
+        wrong("WHOLEMEMORY_TIMEOUT_S", "a number of seconds", &is_number),
+        wrong("WHOLEMEMORY_NUM_THREADS", "a number of threads", &is_number),
+        wrong(
+            "WHOLEMEMORY_LOG",
+            "fatal, error, warn, info, debug or trace (or 0 to 5)",
+            &is_level,
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Instant;
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        let told = |pairs: &[(&str, &str)]| {
+            misread_among(|name| {
+                pairs
+                    .iter()
+                    .find(|(n, _)| *n == name)
+                    .map(|(_, value)| (*value).into())
+            })
+        };
+        assert!(told(&[]).is_empty());
+        let good = [
+            ("WHOLEMEMORY_LOG", " Debug"),
+            ("WHOLEMEMORY_TIMEOUT_S", "7"),
+            ("WHOLEMEMORY_NUM_THREADS", " 2 "),
+        ];
+        assert!(told(&good).is_empty());
+        let bad = [
+            ("WHOLEMEMORY_LOG", "loud"),
+            ("WHOLEMEMORY_TIMEOUT_S", "5s"),
+            ("WHOLEMEMORY_NUM_THREADS", "-1"),
+        ];
+        let lines = told(&bad);
+        assert_eq!(lines.len(), 3);
+        for (name, value) in bad {
+            assert!(
+                lines.iter().any(|l| l.contains(name) && l.contains(value)),
+                "{lines:?}"
+            );
+        }
+    }
 
     #[test]
     fn any_wait_can_be_added_to_the_clock() {

@@ -122,18 +122,24 @@ bool turns(uint32_t ranks, int turns, bool fused, bool graph) {
     CUDA(cudaDeviceSynchronize());
     for (auto replay : replays) CUDA(cudaGraphExecDestroy(replay));
   }
-  bool right = true;
+  int wrong = 0;
+  auto report = [&](const char *what, uint32_t rank, size_t at, uint64_t got, uint64_t want) {
+    if (wrong++ < 4) {
+      fprintf(stderr, "WRONG meetings of %u ranks, fused %d, graph %d: rank %u %s %zu is %llu, not %llu\n", ranks, fused,
+              graph, rank, what, at, static_cast<unsigned long long>(got), static_cast<unsigned long long>(want));
+    }
+  };
   for (uint32_t r = 0; r < ranks; r++) {
     auto got = seen[r]->get<uint32_t>(turns * ranks * cols);
     // The place of turn 0 holds the last replay.
     for (size_t i = 0; i < got.size(); i++) {
       const size_t from = graph && i < ranks * cols ? (turns - 1) * ranks * cols + i : i;
-      right = right && got[i] == fresh[from];
+      if (got[i] != fresh[from]) report("value", r, i, got[i], fresh[from]);
     }
-    right = right && boards.epoch(r) == static_cast<uint64_t>(2 * turns);
+    const uint64_t epoch = boards.epoch(r), meetings = static_cast<uint64_t>(2 * turns);
+    if (epoch != meetings) report("epoch", r, 0, epoch, meetings);
   }
-  if (!right) fprintf(stderr, "WRONG meetings of %u ranks, fused %d, graph %d\n", ranks, fused, graph);
-  return right;
+  return wrong == 0;
 }
 
 bool abort_ends_the_wait() {

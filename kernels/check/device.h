@@ -56,7 +56,12 @@ class Device {
   T *as() const {
     return static_cast<T *>(at_);
   }
-  void put(const void *from, size_t bytes) { CUDA(cudaMemcpy(at_, from, bytes, cudaMemcpyHostToDevice)); }
+  // Done on return, for streams that do not wait for the default one too: the copies and fills of the runtime may return
+  // before.
+  void put(const void *from, size_t bytes) {
+    CUDA(cudaMemcpy(at_, from, bytes, cudaMemcpyHostToDevice));
+    CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+  }
   template <class T>
   void put(const std::vector<T> &from) {
     put(from.data(), from.size() * sizeof(T));
@@ -67,7 +72,10 @@ class Device {
     CUDA(cudaMemcpy(to.data(), at_, count * sizeof(T), cudaMemcpyDeviceToHost));
     return to;
   }
-  void poison() { CUDA(cudaMemset(at_, 0xa5, bytes_)); }
+  void poison() {
+    CUDA(cudaMemset(at_, 0xa5, bytes_));
+    CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+  }
 
  private:
   void *at_ = nullptr;

@@ -60,8 +60,18 @@ impl Communicator {
     /// platforms, or of several hosts on the CPU platform; a GPU or driver that is too old. COMMUNICATION_ERROR: a rank died or
     /// did not come.
     pub fn create(id: &UniqueId, rank: i32, size: i32, prior: Result<()>) -> Result<Arc<Communicator>> {
+        Communicator::create_on(id, rank, size, || prior.and_then(|()| bind()))
+    }
+
+    /// [`Communicator::create`] on the platform that `bind` gives.
+    pub fn create_on(
+        id: &UniqueId,
+        rank: i32,
+        size: i32,
+        bind: impl FnOnce() -> Result<Arc<dyn Member>>,
+    ) -> Result<Arc<Communicator>> {
         let token = Token::decode(id)?;
-        let platform = prior.and_then(|()| bind());
+        let platform = bind();
         if size == 1 && rank == 0 {
             let platform = platform?;
             take_alone(&token.cookie)?;

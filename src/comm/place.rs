@@ -62,6 +62,28 @@ fn network_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino())
 }
 
+/// Whether a list of interfaces, written as NCCL_SOCKET_IFNAME is, takes in `name`: beginnings of names with commas between,
+/// after `=` whole names, after `^` (or `^=`) those that are left out.
+fn selects(list: &str, name: &str) -> bool {
+    let (others, list) = match list.trim().strip_prefix('^') {
+        Some(rest) => (true, rest),
+        None => (false, list.trim()),
+    };
+    let (whole, list) = match list.strip_prefix('=') {
+        Some(rest) => (true, rest),
+        None => (false, list),
+    };
+    let mut words = list.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let named = words.any(|word| {
+        if whole {
+            name == word
+        } else {
+            name.starts_with(word)
+        }
+    });
+    named != others
+}
+
 impl Place {
     /// The place of a listener of this process.
     pub fn of(listener: &TcpListener) -> Result<Place> {
@@ -70,16 +92,9 @@ impl Place {
             .map_err(|e| Error::system("getsockname", e))?
             .port();
         let wanted = settings::socket_interface();
-        let wanted: Option<Vec<&str>> = wanted
-            .as_deref()
-            .map(|w| w.split(',').map(|n| n.trim_start_matches('=')).collect());
         let mut addresses: Vec<IpAddr> = interface_addresses()
             .into_iter()
-            .filter(|(name, _)| {
-                wanted
-                    .as_ref()
-                    .is_none_or(|w| w.iter().any(|prefix| name.starts_with(prefix)))
-            })
+            .filter(|(name, _)| wanted.as_deref().is_none_or(|list| selects(list, name)))
             .map(|(_, ip)| ip)
             .collect();
         addresses.sort_by_key(IpAddr::is_ipv6);
@@ -200,6 +215,25 @@ impl Token {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn interfaces_are_chosen_as_nccl_does() {
+        let names = ["eth0", "eth1", "eth10", "ib0", "lo"];
+        let cases: [(&str, &[&str]); 8] = [
+            ("eth", &["eth0", "eth1", "eth10"]),
+            ("eth1", &["eth1", "eth10"]),
+            ("=eth1", &["eth1"]),
+            ("=eth1,ib0", &["eth1", "ib0"]),
+            ("ib, lo", &["ib0", "lo"]),
+            ("^eth,lo", &["ib0"]),
+            ("^=eth1", &["eth0", "eth10", "ib0", "lo"]),
+            ("wlan", &[]),
+        ];
+        for (list, wanted) in cases {
+            let chosen: Vec<&str> = names.into_iter().filter(|name| selects(list, name)).collect();
+            assert_eq!(chosen, wanted, "{list}");
+        }
+    }
 
     #[test]
     fn a_token_of_the_largest_size_survives_its_128_bytes() {

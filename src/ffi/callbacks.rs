@@ -281,6 +281,10 @@ impl Buffers for Environment {
         Ok(Box::new(block))
     }
 
+    fn outlasts_recording(&self) -> bool {
+        self.functions.is_some()
+    }
+
     fn output(&self, description: &Description, kind: AllocationType, context: Address) -> Result<Address> {
         self.required()?;
         let Some(functions) = &self.functions else {

@@ -301,6 +301,16 @@ pub(crate) fn table_operand(name: &str, value: *const impl Sized) -> Result<(Ope
     Ok((tensor.operand(), refusal))
 }
 
+/// An operand that is missing: the operation still runs with none, since it may be collective; the first failure is kept.
+pub(crate) fn or_none(operand: Result<Operand>, failure: &mut Result<()>) -> Operand {
+    operand.unwrap_or_else(|error| {
+        if failure.is_ok() {
+            *failure = Err(error);
+        }
+        Operand::none()
+    })
+}
+
 /// Destroys a tensor: frees its memory if it owns it (collective then), and lowers the counter.
 pub(crate) fn destroy_tensor(value: usize) -> Result<()> {
     let (tensor, dead) = TABLE.live_or_tombstone::<TensorObject>("wholememory_tensor", value)?;

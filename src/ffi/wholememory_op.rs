@@ -5,13 +5,12 @@
 use super::callbacks::Environment;
 use super::convert::address;
 use super::env_func_ptrs::wholememory_env_func_t;
-use super::objects::{operand, table_operand};
+use super::objects::{operand, or_none, table_operand};
 use super::wholememory::library::wholememory_error_code_t;
 use super::wholememory_tensor::wholememory_tensor_t;
-use crate::error::{Error, Result};
 use crate::ops::{self, EnvTestContexts};
 use crate::platform::Stream;
-use crate::tensor::Operand;
+
 use std::ffi::{c_int, c_void};
 
 /// `output[i] = table[indices[i]]` for every i, converted to the dtype of `output`. Rows of negative ids and of ids
@@ -122,15 +121,5 @@ pub unsafe extern "C-unwind" fn wholememory_env_test_op(
             buffers,
             Stream(stream as usize),
         )
-    })
-}
-
-/// An operand that is missing: the operation still runs with none, since it may be collective; the first failure is kept.
-fn or_none(operand: Result<Operand>, failure: &mut Result<()>) -> Operand {
-    operand.unwrap_or_else(|error: Error| {
-        if failure.is_ok() {
-            *failure = Err(error);
-        }
-        Operand::none()
     })
 }

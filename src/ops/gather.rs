@@ -27,6 +27,7 @@ pub fn gather(
 ) -> Result<()> {
     let call = Call {
         operation: Operation::Gather,
+        name: Operation::Gather.name(),
         table,
         indices,
         rows: output,

@@ -167,7 +167,10 @@ pub fn gather_with_workspace(
     launch: Launch,
 ) -> Result<()> {
     let kernels = platform.kernels();
-    let bytes = kernels.gather_workspace_bytes(table, indices, launch)?;
+    let mut bytes = kernels.gather_workspace_bytes(table, indices, launch)?;
+    if bytes > 0 && !buffers.outlasts_recording() && platform.is_capturing(launch.stream)? {
+        bytes = 0;
+    }
     let mut started = false;
     let outcome = with_workspace(buffers, bytes, launch, |launch| {
         started = true;

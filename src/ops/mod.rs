@@ -32,6 +32,11 @@ pub trait Buffers {
     /// OUT_OF_MEMORY where the caller's function gives NULL for a non-zero size or throws.
     fn scratch(&self, count: usize, dtype: DType, kind: AllocationType) -> Result<Box<dyn Scratch + '_>>;
 
+    /// False where scratch is the library's own: its next user comes before a graph in which it was recorded is replayed.
+    fn outlasts_recording(&self) -> bool {
+        true
+    }
+
     /// An output block for the caller's context `context` (not NULL), with its final description.
     fn output(&self, description: &Description, kind: AllocationType, context: Address) -> Result<Address>;
 }

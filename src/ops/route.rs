@@ -18,8 +18,11 @@ use crate::tensor::{Operand, Storage};
 use std::sync::Arc;
 
 /// The arguments of one call; `rows` is the output of a gather, the input of a scatter.
+#[derive(Clone, Copy)]
 pub struct Call<'a> {
     pub operation: Operation,
+    /// What ranks that meet another call are told this one is.
+    pub name: &'static str,
     pub table: &'a Operand,
     pub indices: &'a Operand,
     pub rows: &'a Operand,
@@ -34,33 +37,29 @@ impl Call<'_> {
         match &self.table.storage {
             Storage::Pointer(address) => {
                 let platform = platform::current()?;
-                match self.plan(platform, Holder::Pointer(*address))? {
+                platform.within(&mut || match self.plan(platform, Holder::Pointer(*address))? {
                     Some(plan) => self.launch(platform, &plan, &[]),
                     None => Ok(()),
-                }
+                })
             }
             Storage::Memory(memory) => match memory.route() {
                 Route::Mapped => self.mapped(memory),
                 // One rank has nobody to meet.
                 Route::Direct if memory.communicator().size() == 1 => self.mapped(memory),
-                Route::Direct | Route::Exchange | Route::Hierarchy => {
-                    self.refuse_capture(memory)?;
-                    self.together(memory)
-                }
+                Route::Direct | Route::Exchange | Route::Hierarchy => self.together(memory),
             },
         }
     }
 
-    /// Routes on which ranks meet on the host cannot be recorded. All ranks record together, so all are refused; a call
-    /// that is refused leaves the recording whole.
-    fn refuse_capture(&self, memory: &Memory) -> Result<()> {
+    /// Routes on which ranks meet on the host cannot be recorded.
+    fn check_recording(&self, memory: &Memory) -> Result<()> {
         let platform = memory.communicator().platform();
         let on_streams = memory.route() == Route::Direct && platform.meets_on_streams();
         ensure!(
             on_streams || !platform.is_capturing(self.stream)?,
             NotSupported,
             "{} on {} memory by the {:?} route meets the other ranks on the host, which a recording stream (graph capture) cannot do",
-            self.operation.name(),
+            self.name,
             memory.memory_type(),
             memory.route()
         );
@@ -83,19 +82,8 @@ impl Call<'_> {
     }
 
     fn plan_on(&self, memory: &Memory) -> Result<Option<Plan>> {
-        let flat = match (memory.memory_type(), memory.location()) {
-            (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => {
-                Some(memory.global_pointer()?)
-            }
-            _ => None,
-        };
-        let holder = Holder::Handle {
-            memory_type: memory.memory_type(),
-            partition: memory.partition(),
-            flat,
-        };
         let comm = memory.communicator();
-        let planned = self.plan(comm.platform(), holder)?;
+        let planned = self.plan(comm.platform(), holder(memory)?)?;
         if let Some(plan) = &planned {
             say_rank!(Trace, comm.rank(), "{plan}, {:?} route", memory.route());
         }
@@ -122,25 +110,48 @@ impl Call<'_> {
     /// Nobody waits for anybody.
     fn mapped(&self, memory: &Memory) -> Result<()> {
         let partitions = memory.mapped_bases()?;
-        match self.plan_on(memory)? {
-            Some(plan) => self.launch(memory.communicator().platform(), &plan, &plan.bases(&partitions)),
+        let platform = memory.communicator().platform();
+        platform.within(&mut || match self.plan_on(memory)? {
+            Some(plan) => self.launch(platform, &plan, &plan.bases(&partitions)),
             None => Ok(()),
-        }
+        })
     }
 
+    /// A rank whose own checks fail moves nothing and serves the others. One that records does so on a stream of the platform:
+    /// its own stream neither gets work that nobody would do now nor is waited for, so the recording stays whole.
     fn together(&self, memory: &Memory) -> Result<()> {
+        let recording = self.check_recording(memory);
+        if let Err(refused) = recording {
+            let platform = memory.communicator().platform();
+            let call = Call {
+                stream: platform.side_stream(),
+                ..*self
+            };
+            let mut served = None;
+            // Scratch may be allocated in spite of the recording; and the others are served in any case.
+            let _ = platform.within(&mut || {
+                served = Some(call.together_unless(memory, Err(refused.clone())));
+                // The scratch may be the graph's, which is replayed when it likes.
+                platform.synchronize(call.stream)
+            });
+            return served.unwrap_or_else(|| call.together_unless(memory, Err(refused)));
+        }
+        self.together_unless(memory, Ok(()))
+    }
+
+    fn together_unless(&self, memory: &Memory, prior: Result<()>) -> Result<()> {
         let comm = memory.communicator();
         // The lease keeps the memory mapped until the call is over, also for the requests of others.
         let lease = memory.mapped_bases();
-        let planned = match &lease {
+        let planned = prior.and_then(|()| match &lease {
             Ok(_) => self.plan_on(memory),
             Err(dead) => Err(dead.clone()),
-        };
+        });
         let (plan, own_failure) = match planned {
             Ok(plan) => (plan, None),
             Err(error) => (None, Some(error)),
         };
-        let session = comm.enter(self.operation.name())?;
+        let session = comm.enter(self.name)?;
         let partitions = lease.as_deref().unwrap_or(&[]);
         let moved = match memory.route() {
             Route::Exchange => {
@@ -194,8 +205,8 @@ impl Call<'_> {
         let nodes = Nodes::of(comm);
         let field = self.field(session, plan);
         let pair = comm.hierarchy(session)?;
-        let opened = open(&pair.local, self.operation).and_then(|local| {
-            let cross = open(&pair.cross, self.operation)?;
+        let opened = open(&pair.local, self.name).and_then(|local| {
+            let cross = open(&pair.cross, self.name)?;
             Ok((local, cross))
         });
         let circles = match &opened {
@@ -218,6 +229,21 @@ impl Call<'_> {
     }
 }
 
+/// What a table on a handle lies on.
+/// # Errors
+/// INVALID_INPUT for a handle that was freed.
+pub fn holder(memory: &Memory) -> Result<Holder<'_>> {
+    let flat = match (memory.memory_type(), memory.location()) {
+        (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => Some(memory.global_pointer()?),
+        _ => None,
+    };
+    Ok(Holder::Handle {
+        memory_type: memory.memory_type(),
+        partition: memory.partition(),
+        flat,
+    })
+}
+
 /// A communicator inside a collective call of its parent.
 struct Opened<'a> {
     session: Session<'a>,
@@ -234,8 +260,8 @@ impl Opened<'_> {
 }
 
 /// The transport stands since malloc, so nobody is waited for here.
-fn open(comm: &Communicator, operation: Operation) -> Result<Opened<'_>> {
-    let session = comm.enter(operation.name())?;
+fn open<'a>(comm: &'a Communicator, name: &'static str) -> Result<Opened<'a>> {
+    let session = comm.enter(name)?;
     let transport = comm.transport(&session)?;
     Ok(Opened { session, transport })
 }
@@ -251,7 +277,7 @@ fn served<'a>(memory: &'a Memory, partitions: &[Address]) -> Served<'a> {
 }
 
 /// Keeps the memory under an operand mapped while the call runs.
-fn lease(operand: &Operand) -> Option<MappedBases> {
+pub fn lease(operand: &Operand) -> Option<MappedBases> {
     match &operand.storage {
         Storage::Memory(memory) => memory.mapped_bases().ok(),
         Storage::Pointer(_) => None,

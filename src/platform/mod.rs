@@ -99,6 +99,18 @@ pub trait Platform: Send + Sync {
         Ok(false)
     }
 
+    /// A stream of the calling thread that records nothing, for work that others wait for while the caller's stream records.
+    fn side_stream(&self) -> Stream {
+        Stream::default()
+    }
+
+    /// Runs the steps of one operation with what each of them would have to set up, set up once.
+    /// # Errors
+    /// Those of `work`, CUDA_ERROR; COMMUNICATION_ERROR in a forked child of a process that uses the GPU.
+    fn within(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        work()
+    }
+
     /// True if the ranks of the communicator [`meet`](Platform::meet) in the order of their streams; else they meet on the host.
     fn meets_on_streams(&self) -> bool {
         false

@@ -6,6 +6,7 @@ mod failing;
 mod grid;
 mod heap;
 mod moving;
+mod recording;
 mod world;
 
 #[test]

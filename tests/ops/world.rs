@@ -28,7 +28,7 @@ pub fn ranks<T: Send>(size: usize, body: impl Fn(&Arc<Communicator>) -> T + Sync
 }
 
 /// A rank that panics would leave the others waiting for it, and the test with them.
-fn or_end_the_process<T>(rank: usize, body: impl FnOnce() -> T) -> T {
+pub fn or_end_the_process<T>(rank: usize, body: impl FnOnce() -> T) -> T {
     std::panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str);
         let words = words.or(panic.downcast_ref::<&str>().copied()).unwrap_or("");

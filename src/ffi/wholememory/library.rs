@@ -99,6 +99,9 @@ pub unsafe extern "C" fn wholememory_init(
         for name in settings::ignored_but_set() {
             say!(Info, "{name} is set, but has no effect in this library");
         }
+        for wrong in settings::misread() {
+            say!(Warn, "{wrong}; it counts as unset");
+        }
         *initialised = true;
         Ok(())
     })

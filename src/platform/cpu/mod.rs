@@ -4,6 +4,7 @@ pub mod address;
 pub mod bytes;
 pub mod convert;
 pub mod fill;
+mod graph;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod movers;
 mod pool;
@@ -15,6 +16,7 @@ mod split;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod stores;
 
+use super::graph::GraphKernels;
 use super::staging::{Mover, StagedTransport};
 use super::{
     Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Stream, Table, Transport,
@@ -37,6 +39,10 @@ impl Platform for CpuPlatform {
     }
 
     fn kernels(&self) -> &dyn Kernels {
+        self
+    }
+
+    fn graph(&self) -> &dyn GraphKernels {
         self
     }
 

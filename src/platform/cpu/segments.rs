@@ -2,6 +2,7 @@
 //! pages of a segment are reserved when it is made, so that later use can meet neither SIGBUS nor the OOM killer.
 
 mod budget;
+mod huge;
 mod numa;
 #[cfg(test)]
 pub(crate) mod threaded;
@@ -11,6 +12,7 @@ use crate::platform::pages::PagePlan;
 use crate::platform::{Bootstrap, Segment, SegmentRequest, Segments, agree};
 use crate::span::Address;
 use budget::Budget;
+use huge::HUGE_PAGE_BYTES;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -20,9 +22,6 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 /// ones down to the smallest.
 const RESERVE_STEP_BYTES: u64 = 256 << 20;
 const SMALLEST_STEP_BYTES: u64 = 64 << 10;
-
-/// Segments below this size gain nothing from huge pages.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Makes segments in memory files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -208,6 +207,8 @@ fn map_and_reserve(plan: &PagePlan, file: &OwnedFd, rank: usize, numa_node: Opti
     if let Some(node) = numa_node {
         numa::prefer(mapping.base().offset_bytes(offset), rest, node);
     }
+    huge::provide(file, mapping.base(), offset, rest);
+    // What is there already stays; the rest comes in small pages, or it turns out that there is no room.
     reserve(offset as u64, rest as u64, |offset, step| {
         rustix::fs::fallocate(file, FallocateFlags::empty(), offset, step)
     })?;
@@ -245,10 +246,20 @@ struct Mapping {
 impl Mapping {
     fn new(file: BorrowedFd<'_>, bytes: usize) -> Result<Mapping> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice; nothing else refers to it.
-        let base =
+        let base = if bytes < HUGE_PAGE_BYTES {
+            // SAFETY: a new mapping at an address of the kernel's choice; nothing else refers to it.
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) }
-                .map_err(|e| refused("mmap", bytes as u64, e))?;
+                .map_err(|e| refused("mmap", bytes as u64, e))?
+        } else {
+            let place = Place::reserve(bytes)?;
+            // SAFETY: replaces a part of a reservation that nothing else refers to.
+            unsafe {
+                let flags = MapFlags::SHARED | MapFlags::FIXED;
+                rustix::mm::mmap(place.base as *mut _, bytes, protection, flags, file, 0)
+            }
+            .map_err(|e| refused("mmap", bytes as u64, e))?;
+            place.keep(bytes) as *mut _
+        };
         if bytes >= HUGE_PAGE_BYTES {
             // SAFETY: advice on the mapping just made; it changes no content, and a refusal changes nothing.
             let _ = unsafe { rustix::mm::madvise(base, bytes, Advice::LinuxHugepage) };
@@ -279,6 +290,55 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let _ = self.unmap_in_place();
+    }
+}
+
+/// Addresses set aside around the first multiple of a huge page in them; given back on drop.
+struct Place {
+    base: usize,
+    start: usize,
+    bytes: usize,
+}
+
+impl Place {
+    fn reserve(wanted_bytes: usize) -> Result<Place> {
+        let bytes = wanted_bytes
+            .checked_add(HUGE_PAGE_BYTES)
+            .ok_or_else(|| refused("reserving addresses", wanted_bytes as u64, Errno::NOMEM))?;
+        // SAFETY: a new range at an address of the kernel's choice, without access and without memory.
+        let start = unsafe {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), flags)
+        }
+        .map_err(|e| refused("reserving addresses", bytes as u64, e))? as usize;
+        Ok(Place {
+            base: start.next_multiple_of(HUGE_PAGE_BYTES),
+            start,
+            bytes,
+        })
+    }
+
+    /// Gives back all but `bytes` from the base on, which belong to the caller from now on.
+    fn keep(mut self, bytes: usize) -> usize {
+        let (base, end) = (self.base, self.start + self.bytes);
+        let kept_end = base + bytes.next_multiple_of(rustix::param::page_size());
+        self.bytes = base - self.start;
+        drop(self);
+        drop(Place {
+            base: kept_end,
+            start: kept_end,
+            bytes: end - kept_end,
+        });
+        base
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: a part of a reservation that holds nothing.
+            let _ = unsafe { rustix::mm::munmap(self.start as *mut _, self.bytes) };
+        }
     }
 }
 

@@ -1,15 +1,12 @@
 //! Meetings of ranks in the order of their streams: every rank has a board in its GPU's memory, on which the others post
 //! their arrivals; kernels post and wait, the host never does.
 
-use super::functions::drive;
-use super::gpu::Gpu;
 use super::launch::{MEET_ARRIVE, MEET_WAIT, MeetArgs};
 use super::{CudaPlatform, kernels};
 use crate::error::Result;
 use crate::kinds::Location;
 use crate::platform::{Bootstrap, Segment, SegmentRequest, Segments, Stream, agree};
 use crate::span::Address;
-use std::ffi::c_void;
 
 /// `wmk_board` of kernels/args.h; the addresses of the posts on the others' boards and the own posts follow.
 #[repr(C)]
@@ -32,12 +29,12 @@ fn board_bytes(ranks: usize) -> usize {
 }
 
 /// A fresh board: nobody has posted anything. `board_of` is where this rank maps each rank's board.
-fn fresh(rank: usize, board_of: &[Address]) -> Vec<u64> {
+fn fresh(rank: usize, board_of: &[Address]) -> Vec<usize> {
     let ranks = board_of.len();
     // The epoch, blocks done and ranks, rank and reserved.
-    let mut words = vec![0, (ranks as u64) << 32, rank as u64];
+    let mut words = vec![0, ranks << 32, rank];
     let my_post = posts_offset_bytes(ranks) + rank * size_of::<u64>();
-    words.extend(board_of.iter().map(|board| (board.0 + my_post) as u64));
+    words.extend(board_of.iter().map(|board| board.0 + my_post));
     words.resize(board_bytes(ranks) / size_of::<u64>(), 0);
     words
 }
@@ -66,7 +63,7 @@ impl Boards {
         let board_of: Vec<Address> = (0..ranks).map(|r| segment.address_of_rank(r)).collect();
         let own = board_of[rank];
         // Nobody posts before all boards are there: the agreement is a meeting.
-        agree(boot, &[], write(&platform.gpu, own, &fresh(rank, &board_of)))?;
+        agree(boot, &[], platform.gpu.write(own, &fresh(rank, &board_of)))?;
         Ok(Boards {
             own,
             _segment: segment,
@@ -88,17 +85,6 @@ impl Boards {
     }
 }
 
-fn write(gpu: &Gpu, to: Address, words: &[u64]) -> Result<()> {
-    let _entered = gpu.enter()?;
-    // SAFETY: a board has room for its words.
-    unsafe {
-        drive!(
-            gpu.functions,
-            cuMemcpyHtoD_v2(to.0 as u64, words.as_ptr().cast::<c_void>(), size_of_val(words))
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,7 +96,7 @@ mod tests {
         // Head, three addresses, three posts.
         assert_eq!(words.len(), 3 + 3 + 3);
         let head: BoardHead = BoardHead {
-            epoch: words[0],
+            epoch: words[0] as u64,
             blocks_done: words[1] as u32,
             ranks: (words[1] >> 32) as u32,
             rank: words[2] as u32,
@@ -125,7 +111,7 @@ mod tests {
         };
         assert_eq!(head, want);
         // The post of rank 1 is the second behind head and addresses.
-        let post = |board: usize| (board + 24 + 24 + 8) as u64;
+        let post = |board: usize| board + 24 + 24 + 8;
         assert_eq!(words[3..6], [post(0x10000), post(0x20000), post(0x30000)]);
         assert!(words[6..].iter().all(|word| *word == 0));
     }

@@ -88,6 +88,8 @@ pub struct Desk {
     /// The failure came.
     pub failed: bool,
     pub contexts: Vec<usize>,
+    /// The thread's mode of recording graphs: 0 (global) at first.
+    pub capture_mode: c_int,
 }
 
 impl Desk {
@@ -105,6 +107,7 @@ impl Desk {
             failure: None,
             failed: false,
             contexts: Vec::new(),
+            capture_mode: 0,
         }
     }
 
@@ -233,6 +236,11 @@ fakes! {
     fn cuStreamSynchronize(_stream: usize) at 0, |world| { 0 }
     // Streams of the fake: 0x100 + the device; 0x200 more while recording.
     fn cuStreamIsCapturing(stream: usize, status: *mut c_int) at 0, |world| { put(status, c_int::from(stream & 0x200 != 0)) }
+    fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) at 0, |world| {
+        // SAFETY: the caller's mode, in and out.
+        unsafe { *mode = desk(|d| std::mem::replace(&mut d.capture_mode, *mode)) };
+        0
+    }
     fn cuStreamGetCtx(stream: usize, context: *mut usize) at 0, |world| { put(context, CONTEXT + (stream & 0xff)) }
     fn cuEventCreate(event: *mut u64, _flags: c_uint) at 0, |world| {
         let mut s = world.state();

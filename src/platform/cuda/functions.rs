@@ -30,6 +30,7 @@ library! {
         required cuCtxSynchronize: fn() -> c_int;
         required cuStreamSynchronize: fn(stream: CUstream) -> c_int;
         required cuStreamIsCapturing: fn(stream: CUstream, status: *mut c_int) -> c_int;
+        required cuThreadExchangeStreamCaptureMode: fn(mode: *mut c_int) -> c_int;
         required cuStreamGetCtx: fn(stream: CUstream, context: *mut CUcontext) -> c_int;
         optional cuStreamGetDevice: fn(stream: CUstream, device: *mut CUdevice) -> c_int;
         required cuEventCreate: fn(event: *mut CUevent, flags: c_uint) -> c_int;

@@ -10,6 +10,7 @@ use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute as Attribute, CUmemAllocationGranularity_flags as Granularity,
     CUpointer_attribute as PointerAttribute, CUstream, CUuuid,
 };
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// The oldest compute capability that the kernels run on.
@@ -22,8 +23,14 @@ fn toolkit_major() -> i32 {
         .unwrap_or(13)
 }
 
+/// How `cuInit` answers in a forked child (`CUDA_ERROR_NOT_INITIALIZED`).
+const NOT_INITIALISED: c_int = 3;
+
 /// Stream handles that name a default stream of the current context instead of a stream object.
 const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
+
+/// `CU_STREAM_PER_THREAD`: the calling thread's own stream of the current context.
+pub const PER_THREAD_STREAM: Stream = Stream(2);
 
 /// What the driver answers for the type of memory that it does not know.
 const UNKNOWN_MEMORY: u32 = 0;
@@ -52,6 +59,8 @@ pub struct Gpu {
     pub functions: &'static Functions,
     pub facts: Facts,
     pub device: CUdevice,
+    /// The process sees no other, so every stream belongs to it.
+    is_only_one: bool,
     /// A `CUcontext`; an address that is only ever handed back to the driver.
     context: usize,
     epoch: u32,
@@ -63,8 +72,15 @@ pub struct Gpu {
 pub fn functions() -> Result<&'static Functions> {
     let unusable = |why: &Unusable| Error::new(Kind::Cuda, format!("the CUDA driver cannot be used: {why}"));
     let functions = Functions::get().map_err(unusable)?;
+    watch_forks();
     // SAFETY: cuInit may be called any number of times, from any thread.
-    unsafe { drive!(functions, cuInit(0)) }?;
+    let code = unsafe { (functions.cuInit)(0) };
+    functions.check("cuInit", code).map_err(|e| match code {
+        NOT_INITIALISED => e.within(
+            "CUDA does not work in a process that was forked from one that uses it; fork earlier, or start the child by exec",
+        ),
+        _ => e,
+    })?;
     watch_exit();
     Ok(functions)
 }
@@ -95,13 +111,18 @@ impl Gpu {
         check_driver(functions)?;
         let facts = facts(functions, device)?;
         let mut context: CUcontext = std::ptr::null_mut();
-        // SAFETY: the output outlives the call.
-        unsafe { drive!(functions, cuDevicePrimaryCtxRetain(&mut context, device)) }
-            .map_err(|e| e.within(format!("binding {} ({})", facts.name, facts.identity)))?;
+        let mut devices: c_int = 0;
+        // SAFETY: the outputs outlive the calls.
+        unsafe {
+            drive!(functions, cuDeviceGetCount(&mut devices))?;
+            drive!(functions, cuDevicePrimaryCtxRetain(&mut context, device))
+        }
+        .map_err(|e| e.within(format!("binding {} ({})", facts.name, facts.identity)))?;
         Ok(Gpu {
             functions,
             facts,
             device,
+            is_only_one: devices == 1,
             context: context as usize,
             epoch: epoch(),
         })
@@ -123,23 +144,36 @@ impl Gpu {
         Ok(())
     }
 
-    /// Makes the GPU's context current on this thread until the guard drops.
+    /// Makes the GPU's context current on this thread until the guard drops. Meanwhile the driver refuses this thread no call
+    /// for the sake of a graph that this or another thread records (with one that records in the global mode, any allocation
+    /// would end the recording): what the library does besides enqueueing is never meant to be recorded.
     /// # Errors
     /// COMMUNICATION_ERROR in a forked child, CUDA_ERROR.
-    pub fn enter(&self) -> Result<Entered<'_>> {
+    pub fn enter(&self) -> Result<Entered> {
         self.check_alive()?;
+        let functions = self.functions;
         let mut current: CUcontext = std::ptr::null_mut();
-        // SAFETY: the output outlives the call; the context is retained for the life of `self`.
+        // SAFETY: the outputs outlive the calls; the context is retained for the life of `self`.
         unsafe {
-            drive!(self.functions, cuCtxGetCurrent(&mut current))?;
-            if current as usize == self.context {
-                return Ok(Entered { pushed: None });
+            drive!(functions, cuCtxGetCurrent(&mut current))?;
+            let pushed = current as usize != self.context;
+            if pushed {
+                drive!(functions, cuCtxPushCurrent_v2(self.context as CUcontext))?;
             }
-            drive!(self.functions, cuCtxPushCurrent_v2(self.context as CUcontext))?;
+            // From here on the drop takes back what was done.
+            let mut entered = Entered {
+                functions,
+                pushed,
+                former_mode: None,
+            };
+            if !RELAXED.get() {
+                let mut mode = CAPTURE_MODE_RELAXED;
+                drive!(functions, cuThreadExchangeStreamCaptureMode(&mut mode))?;
+                entered.former_mode = Some(mode);
+                RELAXED.set(true);
+            }
+            Ok(entered)
         }
-        Ok(Entered {
-            pushed: Some(self.functions),
-        })
     }
 
     /// Waits until the GPU has done all work of this process.
@@ -158,6 +192,26 @@ impl Gpu {
         let _entered = self.enter()?;
         // SAFETY: the caller vouches for the stream.
         unsafe { drive!(self.functions, cuStreamSynchronize(stream.0 as CUstream)) }
+    }
+
+    /// Writes device memory; done on return, for streams too that do not wait for the default one.
+    /// # Errors
+    /// CUDA_ERROR.
+    pub fn write(&self, to: Address, words: &[usize]) -> Result<()> {
+        let bytes = size_of_val(words);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _entered = self.enter()?;
+        // SAFETY: the caller vouches for the memory; the words outlive the call.
+        unsafe {
+            drive!(
+                self.functions,
+                cuMemcpyHtoD_v2(to.0 as u64, words.as_ptr().cast::<c_void>(), bytes)
+            )?;
+            // The copy of ordinary memory may return before the last bytes are on the GPU.
+            drive!(self.functions, cuStreamSynchronize(std::ptr::null_mut()))
+        }
     }
 
     /// Begins a copy between any two kinds of memory.
@@ -197,7 +251,7 @@ impl Gpu {
     /// # Errors
     /// INVALID_INPUT if the stream belongs to another GPU.
     pub fn check_stream(&self, stream: Stream) -> Result<()> {
-        if DEFAULT_STREAMS.contains(&stream.0) {
+        if self.is_only_one || DEFAULT_STREAMS.contains(&stream.0) {
             return Ok(());
         }
         let _entered = self.enter()?;
@@ -304,17 +358,33 @@ impl Drop for Gpu {
     }
 }
 
-/// Keeps the GPU's context current; what was current before comes back on drop.
-pub struct Entered<'a> {
-    pushed: Option<&'a Functions>,
+thread_local! {
+    /// This thread is inside an [`Entered`] already.
+    static RELAXED: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Drop for Entered<'_> {
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const CAPTURE_MODE_RELAXED: c_int = 2;
+
+/// Keeps the GPU's context current; what was current before comes back on drop.
+pub struct Entered {
+    functions: &'static Functions,
+    pushed: bool,
+    /// The thread's mode of recording graphs, where this guard changed it.
+    former_mode: Option<c_int>,
+}
+
+impl Drop for Entered {
     fn drop(&mut self) {
-        if let Some(functions) = self.pushed {
+        if let Some(mut mode) = self.former_mode {
+            RELAXED.set(false);
+            // SAFETY: the mode that the driver gave for this thread.
+            unsafe { (self.functions.cuThreadExchangeStreamCaptureMode)(&mut mode) };
+        }
+        if self.pushed {
             let mut popped: CUcontext = std::ptr::null_mut();
             // SAFETY: pops what `enter` pushed on this thread.
-            unsafe { (functions.cuCtxPopCurrent_v2)(&mut popped) };
+            unsafe { (self.functions.cuCtxPopCurrent_v2)(&mut popped) };
         }
     }
 }

@@ -218,6 +218,15 @@ impl Platform for CudaPlatform {
         self.gpu.is_capturing(stream)
     }
 
+    fn side_stream(&self) -> Stream {
+        gpu::PER_THREAD_STREAM
+    }
+
+    fn within(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let _entered = self.gpu.enter()?;
+        work()
+    }
+
     fn meets_on_streams(&self) -> bool {
         self.boards.get().is_some()
     }

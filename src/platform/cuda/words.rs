@@ -6,7 +6,6 @@ use crate::error::Result;
 use crate::platform::Words;
 use crate::span::Address;
 use cudarc::driver::sys::CUdeviceptr;
-use std::ffi::c_void;
 use std::sync::Arc;
 
 /// A block of device memory; freed on drop, which waits for the work that uses it.
@@ -39,18 +38,8 @@ impl DeviceWords {
     /// # Errors
     /// OUT_OF_MEMORY, CUDA_ERROR.
     pub fn new(gpu: &Arc<Gpu>, words: &[usize]) -> Result<DeviceWords> {
-        let bytes = size_of_val(words);
-        let made = DeviceWords::room(gpu, bytes)?;
-        let _entered = gpu.enter()?;
-        if bytes > 0 {
-            // SAFETY: the memory was made for `words`, which outlive the call.
-            unsafe {
-                drive!(
-                    gpu.functions,
-                    cuMemcpyHtoD_v2(made.base, words.as_ptr().cast::<c_void>(), bytes)
-                )
-            }?;
-        }
+        let made = DeviceWords::room(gpu, size_of_val(words))?;
+        gpu.write(made.address(), words)?;
         Ok(made)
     }
 }

@@ -74,6 +74,81 @@ fn every_rank_sees_what_the_others_write() {
     assert_eq!(held(), (0, 0));
 }
 
+/// Bytes in huge pages of the mapping at `base`, and whether every page of it is there, as the kernel tells.
+fn huge_bytes(base: Address) -> usize {
+    let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = text
+        .lines()
+        .skip_while(|l| !l.starts_with(&format!("{:x}-", base.0)));
+    lines.next().expect("the mapping is listed by its base");
+    lines
+        .find_map(|l| l.strip_prefix("ShmemPmdMapped:"))
+        .map(|l| l.trim().trim_end_matches(" kB").trim().parse::<usize>().unwrap() << 10)
+        .unwrap()
+}
+
+/// True where this system makes huge pages of shared memory when it is asked to.
+fn makes_huge_pages() -> bool {
+    let file = make_file(2 * HUGE_PAGE_BYTES as u64).unwrap();
+    let mapping = Mapping::new(file.as_fd(), 2 * HUGE_PAGE_BYTES).unwrap();
+    huge::provide(&file, mapping.base(), 0, 2 * HUGE_PAGE_BYTES) > 0
+}
+
+#[test]
+fn large_partitions_lie_in_huge_pages() {
+    alone!(large_partitions_lie_in_huge_pages);
+    // The third huge page belongs to both ranks, the last is not whole.
+    let starts = [0, 5 * HUGE_PAGE_BYTES / 2, 11 * HUGE_PAGE_BYTES / 2 + 12345];
+    ranks(2, |boot| {
+        let segment = create(&starts, true, &boot).unwrap();
+        let base = segment.flat().unwrap();
+        assert!(base.0.is_multiple_of(HUGE_PAGE_BYTES), "{:#x}", base.0);
+        let rank = boot.rank();
+        let (own, size) = (segment.address_of_rank(rank), starts[rank + 1] - starts[rank]);
+        assert!(peek(base, starts[2]).iter().all(|b| *b == 0));
+        boot.barrier().unwrap();
+        if makes_huge_pages() {
+            // Two whole pages of rank 0, two of rank 1.
+            assert_eq!(huge_bytes(base), 4 * HUGE_PAGE_BYTES);
+        } else {
+            eprintln!("skipped: this system makes no huge pages of shared memory");
+        }
+        poke(own, &vec![rank as u8 + 1; size]);
+        boot.barrier().unwrap();
+        for peer in 0..2 {
+            let there = peek(segment.address_of_rank(peer), starts[peer + 1] - starts[peer]);
+            assert!(there.iter().all(|b| *b == peer as u8 + 1));
+        }
+        boot.barrier().unwrap();
+        segment.release(Some(&boot)).unwrap();
+    });
+    assert_eq!(held(), (0, 0));
+}
+
+/// Addresses of this process that are in use, in bytes.
+fn address_space_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split(' ').next().unwrap().parse().unwrap();
+    pages * rustix::param::page_size()
+}
+
+#[test]
+fn a_mapping_takes_its_own_addresses_only() {
+    alone!(a_mapping_takes_its_own_addresses_only);
+    for bytes in [PAGE, HUGE_PAGE_BYTES, 3 * HUGE_PAGE_BYTES + PAGE] {
+        let file = make_file(bytes as u64).unwrap();
+        let before = address_space_bytes();
+        let mapping = Mapping::new(file.as_fd(), bytes).unwrap();
+        assert_eq!(address_space_bytes(), before + bytes);
+        drop(mapping);
+        assert_eq!(address_space_bytes(), before);
+        // A file that cannot be mapped leaves nothing either.
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        assert!(Mapping::new(reader.as_fd(), bytes).is_err());
+        assert_eq!(address_space_bytes(), before);
+    }
+}
+
 #[test]
 fn nothing_at_all_is_a_segment_too() {
     alone!(nothing_at_all_is_a_segment_too);

@@ -55,9 +55,17 @@ fn the_current_context_names_the_device_and_comes_back() {
                 desk(|d| *d.contexts.last().unwrap()),
                 0xC000 + gpu.device as usize
             );
+            let deeper = other.enter().unwrap();
+            assert_eq!(
+                desk(|d| (*d.contexts.last().unwrap(), d.capture_mode)),
+                (0xC000, 2)
+            );
+            drop(deeper);
+            assert_eq!(desk(|d| d.capture_mode), 2);
             drop(inside);
             gpu.synchronize().unwrap();
             assert_eq!(desk(|d| d.contexts.clone()), context);
+            assert_eq!(desk(|d| d.capture_mode), 0);
         }
     }
     drop((gpu, other));
@@ -77,7 +85,11 @@ fn a_failing_call_speaks_the_drivers_number_and_leaves_the_context_alone() {
     );
     assert!(desk(|d| d.contexts.is_empty()));
     drop(gpu);
+    desk(|d| (d.failure, d.failed) = (Some(("cuThreadExchangeStreamCaptureMode", 0, 999)), false));
+    assert_eq!(bound().unwrap().synchronize().unwrap_err().kind, Kind::Cuda);
+    assert!(desk(|d| d.contexts.is_empty() && d.capture_mode == 0));
     for call in [
+        "cuDeviceGetCount",
         "cuDevicePrimaryCtxRetain",
         "cuDeviceGetUuid_v2",
         "cuDeviceGetAttribute",

@@ -1,0 +1,300 @@
+/* Gather and scatter recorded in CUDA graphs, in every capture mode and without a call before, and replayed with other ids;
+ * scratch through the callbacks. Calls that cannot be recorded are refused and leave the recording whole, also that of another
+ * thread. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <wholememory/wholememory_op.h>
+
+#include "device.h"
+#include "table.h"
+
+static struct {
+  int (*stream_create)(void**, unsigned);
+  int (*stream_destroy)(void*);
+  int (*stream_synchronise)(void*);
+  int (*begin)(void*, int);
+  int (*end)(void*, void**);
+  int (*nodes)(void*, void**, size_t*);
+  int (*instantiate)(void**, void*, unsigned long long);
+  int (*launch)(void*, void*);
+  int (*graph_destroy)(void*);
+  int (*exec_destroy)(void*);
+} gpu;
+
+static void look_up(void) {
+  *(void**)&gpu.stream_create = wm_driver_function("cuStreamCreate");
+  *(void**)&gpu.stream_destroy = wm_driver_function("cuStreamDestroy_v2");
+  *(void**)&gpu.stream_synchronise = wm_driver_function("cuStreamSynchronize");
+  *(void**)&gpu.begin = wm_driver_function("cuStreamBeginCapture_v2");
+  *(void**)&gpu.end = wm_driver_function("cuStreamEndCapture");
+  *(void**)&gpu.nodes = wm_driver_function("cuGraphGetNodes");
+  *(void**)&gpu.instantiate = wm_driver_function("cuGraphInstantiateWithFlags");
+  *(void**)&gpu.launch = wm_driver_function("cuGraphLaunch");
+  *(void**)&gpu.graph_destroy = wm_driver_function("cuGraphDestroy");
+  *(void**)&gpu.exec_destroy = wm_driver_function("cuGraphExecDestroy");
+}
+
+static const char* const modes[] = {"global", "thread-local", "relaxed"};
+enum { MODES = 3, BLOCKING = 0, NON_BLOCKING = 1 };
+
+/* Scratch that stays until the end, since replays use it again. */
+typedef struct { wholememory_env_func_t fns; void* blocks[16]; int count, creates, destroys; } keeper;
+
+static void keep_create(void** context, void* global) { *context = global, ((keeper*)global)->creates++; }
+static void keep_destroy(void* context, void* global) { (void)context, ((keeper*)global)->destroys++; }
+static void* keep_malloc(wholememory_tensor_description_t* d, wholememory_memory_allocation_type_t kind, void* context, void* global) {
+  (void)context;
+  keeper* k = global;
+  REQUIRE(kind == WHOLEMEMORY_MA_DEVICE && k->count < 16);
+  return k->blocks[k->count++] = wm_alloc(wm_desc_bytes(d));
+}
+static void keep_free(void* context, void* global) { (void)context, (void)global; }
+
+static keeper* keeper_make(void) {
+  keeper* k = calloc(1, sizeof *k);
+  REQUIRE(k != NULL);
+  k->fns.temporary_fns.create_memory_context_fn = keep_create;
+  k->fns.temporary_fns.destroy_memory_context_fn = keep_destroy;
+  k->fns.temporary_fns.malloc_fn = keep_malloc;
+  k->fns.temporary_fns.free_fn = keep_free;
+  k->fns.temporary_fns.global_context = k;
+  return k;
+}
+
+static void keeper_drop(keeper* k) {
+  CHECK_EQ(k->creates, k->destroys);
+  for (int i = 0; i < k->count; i++) wm_release(k->blocks[i]);
+  free(k);
+}
+
+typedef struct { wm_table* t; wm_array ids, out; } lookup;
+
+static lookup lookup_make(wm_table* t, int64_t count) {
+  lookup l = {t, wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, count, 1, 1, 0, 0}),
+              wm_array_make((wm_view){t->shape.dtype, 2, count, t->shape.columns, t->shape.columns + 1, 0, 0})};
+  return l;
+}
+
+/* New ids, some out of range, and an output that nobody has written. */
+static void lookup_prepare(lookup* l, int seed) {
+  memset(l->out.host, WM_GUARD_BYTE, l->out.bytes);
+  for (int64_t i = 0; i < l->ids.view.rows; i++) {
+    uint64_t h = wm_hash((uint64_t)(seed * 64 + l->t->rank), (uint64_t)i);
+    int64_t id = h % 9 == 0 ? -1 - (int64_t)(h % 5) : (int64_t)((h >> 8) % (uint64_t)l->t->shape.rows);
+    wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&l->ids, i, 0), (uint64_t)id);
+  }
+  wm_array_push(&l->ids);
+  wm_array_push(&l->out);
+}
+
+static void lookup_check(lookup* l, const char* what) {
+  for (int64_t i = 0; i < l->ids.view.rows; i++) {
+    int64_t id = (int64_t)wm_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&l->ids, i, 0));
+    for (int64_t c = 0; c < l->t->shape.columns && id >= 0; c++)
+      wm_set_bits(l->t->shape.dtype, wm_array_at(&l->out, i, c), wm_value(l->t->shape.dtype, id, c, 0));
+  }
+  wm_array_matches(&l->out, what);
+}
+
+static void lookup_drop(lookup* l) {
+  wm_array_drop(&l->ids);
+  wm_array_drop(&l->out);
+}
+
+static int lookup_run(lookup* l, wholememory_env_func_t* fns, void* stream) {
+  return wholememory_gather(l->t->window, l->ids.tensor, l->out.tensor, fns, stream, -1);
+}
+
+/* Ranks that are threads share a context: while one records, none may do what a recording forbids. */
+static void start_recording(wm_rank* r, void* stream, int mode) {
+  wm_finish();
+  wm_meet(r);
+  if (stream) CHECK_EQ(gpu.begin(stream, mode), 0);
+}
+
+/* What was recorded, ready to be replayed; NULL with a failure that names the case. */
+static void* recorded(wm_rank* r, void* stream, const char* what) {
+  void *graph = NULL, *exec = NULL;
+  size_t nodes = 0;
+  int code = stream ? gpu.end(stream, &graph) : 0;
+  wm_meet(r);
+  if (!stream) return NULL;
+  if (code != 0 || !graph) {
+    FAILED("%s: the recording ends with driver error %d", what, code);
+    return NULL;
+  }
+  CHECK_EQ(gpu.nodes(graph, NULL, &nodes), 0);
+  if (nodes == 0) FAILED("%s: nothing was recorded", what);
+  CHECK_EQ(gpu.instantiate(&exec, graph, 0), 0);
+  CHECK_EQ(gpu.graph_destroy(graph), 0);
+  return exec;
+}
+
+static void replays(lookup* l, void* exec, void* stream, const char* what) {
+  for (int seed = 2; exec && seed < 5; seed++) {
+    lookup_prepare(l, seed);
+    wm_finish();
+    CHECK_EQ(gpu.launch(exec, stream), 0);
+    CHECK_EQ(gpu.stream_synchronise(stream), 0);
+    lookup_check(l, what);
+  }
+  if (exec) CHECK_EQ(gpu.exec_destroy(exec), 0);
+}
+
+static void gathers(wm_rank* r, wm_table* t, int mode, int flags, int64_t count, bool own_scratch) {
+  char what[200];
+  snprintf(what, sizeof what, "gather of %lld rows of %s recorded in %s mode on a %s stream%s", (long long)count, t->shape.kind.name,
+           modes[mode], flags ? "non-blocking" : "blocking", own_scratch ? ", no callbacks" : "");
+  lookup l = lookup_make(t, count);
+  keeper* scratch = keeper_make();
+  void* stream;
+  REQUIRE(gpu.stream_create(&stream, (unsigned)flags) == 0);
+  lookup_prepare(&l, 1);
+  start_recording(r, stream, mode);
+  int code = lookup_run(&l, own_scratch ? NULL : &scratch->fns, stream);
+  void* exec = recorded(r, stream, what);
+  wm_check_code(0, code, __FILE__, __LINE__, what);
+  wm_array_matches(&l.out, what); /* nothing was done yet */
+  replays(&l, exec, stream, what);
+  CHECK_EQ(gpu.stream_destroy(stream), 0);
+  keeper_drop(scratch);
+  lookup_drop(&l);
+}
+
+/* Rows written by a replay are those of the input then. */
+static void scatters(wm_rank* r, wm_table* t, int mode) {
+  int64_t own = t->shape.rows / t->size, first = own * t->rank;
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, own, 1, 1, 0, 0});
+  wm_array in = wm_array_make((wm_view){t->shape.dtype, 2, own, t->shape.columns, t->shape.columns, 0, 0});
+  for (int64_t i = 0; i < own; i++) wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)(first + i));
+  wm_array_push(&ids);
+  wm_array_push(&in);
+  void* stream;
+  REQUIRE(gpu.stream_create(&stream, NON_BLOCKING) == 0);
+  start_recording(r, stream, mode);
+  int code = wholememory_scatter(in.tensor, ids.tensor, t->window, NULL, stream, -1);
+  void* exec = recorded(r, stream, "a scatter");
+  EXPECT(0, code);
+  for (int salt = 3; exec && salt < 5; salt++) {
+    for (int64_t i = 0; i < own; i++)
+      for (int64_t c = 0; c < t->shape.columns; c++)
+        wm_set_bits(t->shape.dtype, wm_array_at(&in, i, c), wm_value(t->shape.dtype, first + i, c, salt));
+    wm_array_push(&in);
+    wm_finish();
+    CHECK_EQ(gpu.launch(exec, stream), 0);
+    CHECK_EQ(gpu.stream_synchronise(stream), 0);
+    OK(wholememory_communicator_barrier(t->comm));
+    unsigned char* host;
+    int64_t from, rows = wm_table_local(t, &host, &from);
+    bool good = true;
+    for (int64_t i = 0; i < rows && good; i++)
+      for (int64_t c = 0; c < t->shape.columns && good; c++)
+        if (from + i < own * t->size)
+          good = CHECK_EQ(wm_bits(t->shape.dtype, host + (size_t)(i * t->shape.stride + c) * wm_bytes_of(t->shape.dtype)),
+                          wm_value(t->shape.dtype, from + i, c, salt));
+    free(host);
+    OK(wholememory_communicator_barrier(t->comm));
+  }
+  if (exec) CHECK_EQ(gpu.exec_destroy(exec), 0);
+  CHECK_EQ(gpu.stream_destroy(stream), 0);
+  wm_table_fill(t, 0);
+  wm_array_drop(&ids);
+  wm_array_drop(&in);
+}
+
+/* Ranks that meet on the host: what records is refused alone, once by one rank and once by all, and the recording goes on. */
+static void refused(wm_rank* r, wm_table* t, wm_table* mapped, int mode, int who) {
+  bool records = who < 0 || r->rank == who;
+  lookup l = lookup_make(t, 50), other = lookup_make(mapped, 60);
+  keeper* scratch = keeper_make();
+  void* stream;
+  REQUIRE(gpu.stream_create(&stream, NON_BLOCKING) == 0);
+  lookup_prepare(&l, 9);
+  lookup_prepare(&other, 9);
+  start_recording(r, records ? stream : NULL, mode);
+  int code = lookup_run(&l, &scratch->fns, stream);
+  EXPECT(records ? WHOLEMEMORY_NOT_SUPPORTED : 0, code);
+  if (records) {
+    CHECK_HAS(wholememory_get_last_error(), "recording");
+    EXPECT(0, lookup_run(&other, &scratch->fns, stream));
+  }
+  void* exec = recorded(r, records ? stream : NULL, "a recording with a refused call");
+  if (records) {
+    wm_array_matches(&l.out, "output of a refused gather");
+    replays(&other, exec, stream, "what was recorded behind a refused call");
+  } else {
+    CHECK_EQ(gpu.stream_synchronise(stream), 0);
+    lookup_check(&l, "a gather beside one that is refused");
+  }
+  CHECK_EQ(gpu.stream_destroy(stream), 0);
+  keeper_drop(scratch);
+  lookup_drop(&l);
+  lookup_drop(&other);
+}
+
+/* While this thread records, another one uses the library on a stream of its own: neither disturbs the other. */
+static void* beside(void* argument) {
+  lookup* l = argument;
+  wm_set_rank(l->t->rank);
+  wm_device_bind(l->t->rank);
+  void* stream;
+  REQUIRE(gpu.stream_create(&stream, NON_BLOCKING) == 0);
+  EXPECT(0, lookup_run(l, NULL, stream));
+  CHECK_EQ(gpu.stream_synchronise(stream), 0);
+  CHECK_EQ(gpu.stream_destroy(stream), 0);
+  return NULL;
+}
+
+static void another_thread(wm_rank* r, wm_table* t) {
+  lookup mine = lookup_make(t, 300), theirs = lookup_make(t, 400);
+  lookup_prepare(&mine, 1);
+  lookup_prepare(&theirs, 2);
+  void* stream;
+  pthread_t thread;
+  REQUIRE(gpu.stream_create(&stream, NON_BLOCKING) == 0);
+  /* Thread-local, so that the other thread may make its stream. */
+  start_recording(r, stream, 1);
+  REQUIRE(pthread_create(&thread, NULL, beside, &theirs) == 0);
+  pthread_join(thread, NULL);
+  EXPECT(0, lookup_run(&mine, NULL, stream));
+  void* exec = recorded(r, stream, "a recording beside another thread");
+  lookup_check(&theirs, "a gather while another thread records");
+  replays(&mine, exec, stream, "a gather recorded beside another thread");
+  CHECK_EQ(gpu.stream_destroy(stream), 0);
+  lookup_drop(&mine);
+  lookup_drop(&theirs);
+}
+
+static void body(wm_rank* r) {
+  if (!wm_gpu()) SKIP(r, "there are no graphs without a GPU");
+  look_up();
+  wholememory_comm_t comm = wm_world(r);
+  wm_table mapped = wm_table_make(comm, (wm_shape){.kind = wm_kinds[0], .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 1000, .columns = 20, .stride = 20});
+  for (int k = 0; k < WM_KINDS; k++) {
+    const wm_kind* kind = &wm_kinds[k];
+    if (!wm_kind_here(r, comm, kind)) continue;
+    wm_table t = wm_table_make(comm, (wm_shape){.kind = *kind, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 3000, .columns = 33, .stride = 40});
+    bool together = kind->type == WHOLEMEMORY_MT_DISTRIBUTED || kind->type == WHOLEMEMORY_MT_HIERARCHY;
+    for (int mode = 0; mode < MODES; mode++) {
+      if (together && r->size > 1) {
+        for (int who = -1; who < r->size; who++) refused(r, &t, &mapped, mode, who);
+        continue;
+      }
+      gathers(r, &t, mode, NON_BLOCKING, 500, false);
+      gathers(r, &t, mode, BLOCKING, 500, true);
+      scatters(r, &t, mode);
+    }
+    wm_table_drop(&t);
+  }
+  /* So many short rows of the host's memory are read in an order of their own, which takes scratch. */
+  wm_table large = wm_table_make(comm, (wm_shape){.kind = wm_kinds[1], .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 3 << 20, .columns = 8, .stride = 8});
+  gathers(r, &large, 0, NON_BLOCKING, 40000, false);
+  gathers(r, &large, 0, NON_BLOCKING, 40000, true);
+  wm_table_drop(&large);
+  another_thread(r, &mapped);
+  wm_table_drop(&mapped);
+}
+
+int main(int argc, char** argv) { return wm_test_main(argc, argv, body, WM_PLAIN); }

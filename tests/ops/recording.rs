@@ -1,0 +1,245 @@
+//! Ranks whose stream records a graph, on a platform that tells what becomes of each stream: their calls are refused without
+//! a touch of the recording, and the others get their rows.
+
+use crate::grid::{Grid, Ids, value};
+use crate::heap::Heap;
+use crate::moving::{Table, gather_and_check};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use wholegraph::comm::{Communicator, UniqueId};
+use wholegraph::error::{Error, Kind, Result};
+use wholegraph::kinds::{DType, Location, MemoryType};
+use wholegraph::ops;
+use wholegraph::platform::cpu::CpuPlatform;
+use wholegraph::platform::{
+    Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Stream,
+    Table as KernelTable, Transport,
+};
+use wholegraph::span::Address;
+
+const RECORDING: Stream = Stream(77);
+/// Cannot be asked while another stream records.
+const UNASKABLE: Stream = Stream(78);
+const WORKING: Stream = Stream(5);
+const SIDE: Stream = Stream(2);
+
+/// The CPU platform with streams that are told apart, and how often each was used.
+#[derive(Default)]
+struct Streams(Mutex<BTreeMap<usize, usize>>);
+
+impl Streams {
+    fn used(&self, stream: Stream) {
+        *self.0.lock().unwrap().entry(stream.0).or_default() += 1;
+    }
+
+    fn take(&self) -> BTreeMap<usize, usize> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Platform for Streams {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn segments(&self) -> &dyn Segments {
+        CpuPlatform.segments()
+    }
+
+    fn kernels(&self) -> &dyn Kernels {
+        self
+    }
+
+    fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
+        CpuPlatform.local_transport(boot)
+    }
+
+    fn can_reach(&self, address: Address) -> bool {
+        CpuPlatform.can_reach(address)
+    }
+
+    fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()> {
+        self.used(stream);
+        CpuPlatform.copy(to, from, bytes, stream)
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<()> {
+        self.used(stream);
+        Ok(())
+    }
+
+    fn is_capturing(&self, stream: Stream) -> Result<bool> {
+        match stream {
+            UNASKABLE => Err(Error::new(Kind::Cuda, "another stream records")),
+            other => Ok(other == RECORDING),
+        }
+    }
+
+    fn side_stream(&self) -> Stream {
+        SIDE
+    }
+}
+
+impl Kernels for Streams {
+    fn gather(
+        &self,
+        table: &KernelTable<'_>,
+        indices: &Indices,
+        output: &Rows,
+        launch: Launch,
+    ) -> Result<()> {
+        self.used(launch.stream);
+        CpuPlatform.gather(table, indices, output, launch)
+    }
+
+    fn scatter(
+        &self,
+        input: &Rows,
+        indices: &Indices,
+        table: &KernelTable<'_>,
+        launch: Launch,
+    ) -> Result<()> {
+        self.used(launch.stream);
+        CpuPlatform.scatter(input, indices, table, launch)
+    }
+
+    fn bucket(
+        &self,
+        indices: &Indices,
+        start_rows: &[u64],
+        bucket_of_owner: &[u32],
+        bucket_count: usize,
+        ids: Address,
+        positions: Address,
+        launch: Launch,
+    ) -> Result<Vec<u64>> {
+        self.used(launch.stream);
+        CpuPlatform.bucket(
+            indices,
+            start_rows,
+            bucket_of_owner,
+            bucket_count,
+            ids,
+            positions,
+            launch,
+        )
+    }
+
+    fn unique(
+        &self,
+        indices: &Indices,
+        rows: u64,
+        unique: Address,
+        slots: Address,
+        launch: Launch,
+    ) -> Result<u64> {
+        self.used(launch.stream);
+        CpuPlatform.unique(indices, rows, unique, slots, launch)
+    }
+
+    fn add_row_numbers(
+        &self,
+        input: Address,
+        rows: usize,
+        cols: usize,
+        output: &Rows,
+        launch: Launch,
+    ) -> Result<()> {
+        CpuPlatform.add_row_numbers(input, rows, cols, output, launch)
+    }
+}
+
+impl Member for Streams {
+    fn identity(&self) -> String {
+        CpuPlatform.identity()
+    }
+
+    fn rebind(&self) -> Result<Arc<dyn Member>> {
+        Ok(Arc::new(Streams::default()))
+    }
+
+    fn acquaint(&self, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
+        CpuPlatform.acquaint(boot, host_of)
+    }
+}
+
+const ROWS: i64 = 30;
+
+fn gather_all(table: &Table, stream: Stream) -> (Result<()>, Grid) {
+    let ids: Vec<i64> = (0..ROWS).rev().collect();
+    let mut output = Grid::new(DType::Float, ids.len(), 4, 4, 0);
+    let operand = output.operand();
+    let mut ids = Ids::new(DType::Int, &ids, 0);
+    let done = ops::gather(
+        &table.operand(),
+        &ids.operand(),
+        &operand,
+        &Heap::default(),
+        stream,
+        -1,
+    );
+    (done, output)
+}
+
+fn one_records(comm: &Arc<Communicator>, streams: &Streams, memory_type: MemoryType) {
+    let table = Table::new(
+        comm,
+        (memory_type, Location::Host),
+        DType::Float,
+        ROWS,
+        (4, 4, 0),
+        None,
+    );
+    let untouched = Grid::new(DType::Float, ROWS as usize, 4, 4, 0);
+    let mut want = Grid::new(DType::Float, ROWS as usize, 4, 4, 0);
+    (0..ROWS as usize).for_each(|i| want.set(i, |col| value(0, ROWS - 1 - i as i64, col)));
+    for (culprit, stream, kind) in [
+        (0, RECORDING, Kind::NotSupported),
+        (2, RECORDING, Kind::NotSupported),
+        (1, UNASKABLE, Kind::Cuda),
+    ] {
+        streams.take();
+        let refused = comm.rank() == culprit;
+        let (done, output) = gather_all(&table, if refused { stream } else { WORKING });
+        let used = streams.take();
+        if refused {
+            let error = done.unwrap_err();
+            assert_eq!(error.kind, kind, "{error}");
+            if kind == Kind::NotSupported {
+                assert!(error.what.contains("recording"), "{error}");
+            }
+            output.assert_same(&untouched, "the output of a refused gather");
+            assert!(!used.contains_key(&stream.0), "{used:?}");
+            // The scratch is the caller's again: its last use was waited for.
+            assert!(used[&SIDE.0] >= 1, "{used:?}");
+        } else {
+            done.unwrap();
+            output.assert_same(&want, "the rows of a gather beside a refused one");
+            assert_eq!(used.keys().copied().collect::<Vec<_>>(), [WORKING.0]);
+        }
+    }
+    // All is well for the next calls, recorded by nobody.
+    gather_and_check(comm, &table, DType::Half, DType::Int64, "after refused ones");
+    table.memory.free().unwrap();
+}
+
+#[test]
+fn a_rank_that_records_is_refused_alone() {
+    let id = UniqueId::create().unwrap();
+    std::thread::scope(|scope| {
+        for rank in 0..3 {
+            let id = &id;
+            scope.spawn(move || {
+                crate::world::or_end_the_process(rank as usize, || {
+                    let streams = Arc::new(Streams::default());
+                    let bound: Arc<dyn Member> = streams.clone();
+                    let comm = Communicator::create_on(id, rank, 3, || Ok(bound)).unwrap();
+                    for memory_type in [MemoryType::Distributed, MemoryType::Hierarchy] {
+                        one_records(&comm, &streams, memory_type);
+                    }
+                    comm.destroy().unwrap();
+                });
+            });
+        }
+    });
+}
