@@ -480,7 +480,7 @@ void check_graph(Tally &tally) {
     for (int round = 0; round < (large ? 4 : 8); round++) {
       Case c{};
       c.nodes = large ? 300 : 2000;
-      c.centers = large ? 100 + static_cast<int>(random.below(100)) : 1 + static_cast<int>(random.below(3000));
+      c.centers = large ? 100 + static_cast<int>(random.below(100)) : 1 + static_cast<int>(random.below(1500));
       c.places = random.one_of({1, 1, 3, 16, 40});
       c.equal = random.below(2);
       c.spans = random.below(4) == 0;

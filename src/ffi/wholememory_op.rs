@@ -34,7 +34,7 @@ pub unsafe extern "C-unwind" fn wholememory_gather(
     gather_sms: c_int,
 ) -> wholememory_error_code_t {
     // SAFETY: the caller's struct is NULL or valid during the call.
-    let environment = unsafe { Environment::new(p_env_fns) };
+    let environment = unsafe { Environment::new(p_env_fns) }.on(Stream(stream as usize));
     environment.run(|buffers| {
         let (table, mut prior) = table_operand("wholememory_tensor", wholememory_tensor)?;
         let indices = or_none(operand("indices_tensor", indices_tensor), &mut prior);
@@ -67,7 +67,7 @@ pub unsafe extern "C-unwind" fn wholememory_scatter(
     scatter_sms: c_int,
 ) -> wholememory_error_code_t {
     // SAFETY: the caller's struct is NULL or valid during the call.
-    let environment = unsafe { Environment::new(p_env_fns) };
+    let environment = unsafe { Environment::new(p_env_fns) }.on(Stream(stream as usize));
     environment.run(|buffers| {
         let (table, mut prior) = table_operand("wholememory_tensor", wholememory_tensor)?;
         let input = or_none(operand("input_tensor", input_tensor), &mut prior);
@@ -102,7 +102,7 @@ pub unsafe extern "C-unwind" fn wholememory_env_test_op(
     stream: *mut c_void,
 ) -> wholememory_error_code_t {
     // SAFETY: the caller's struct is NULL or valid during the call.
-    let environment = unsafe { Environment::new(p_env_fns) };
+    let environment = unsafe { Environment::new(p_env_fns) }.on(Stream(stream as usize));
     let given = environment.required();
     environment.run(|buffers| {
         let input = operand("input_tensor", input_tensor)?;

@@ -136,7 +136,13 @@ impl Call<'_> {
             });
             return served.unwrap_or_else(|| call.together_unless(memory, Err(refused)));
         }
-        self.together_unless(memory, Ok(()))
+        let mut done = None;
+        // The others are waiting, also for a rank whose platform lets it do nothing.
+        let _ = memory.communicator().platform().within(&mut || {
+            done = Some(self.together_unless(memory, Ok(())));
+            Ok(())
+        });
+        done.unwrap_or_else(|| self.together_unless(memory, Ok(())))
     }
 
     fn together_unless(&self, memory: &Memory, prior: Result<()>) -> Result<()> {
