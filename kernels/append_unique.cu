@@ -60,50 +60,32 @@ __device__ __forceinline__ uint64_t load_relaxed(const uint64_t *at) {
   return value;
 }
 
-constexpr uint32_t kFlight = 4;
-
+// An id a thread: more of them only make the threads of a warp wait for each other.
 template <class Id>
 __global__ void __launch_bounds__(kThreads) enter_kernel(const Lists lists, unsigned long long *table, uint32_t slots,
                                                          uint32_t *refers) {
-  const uint32_t first = blockIdx.x * kThreads * kFlight + threadIdx.x;
-  uint64_t id[kFlight], found[kFlight];
-  uint32_t slot[kFlight];
-#pragma unroll
-  for (uint32_t k = 0; k < kFlight; k++) {
-    const uint32_t number = first + k * kThreads;
-    id[k] = number < lists.count ? id_of<Id>(lists, number) : 0;
-    slot[k] = static_cast<uint32_t>(__umul64hi(mix(id[k]), slots));
-  }
-#pragma unroll
-  for (uint32_t k = 0; k < kFlight; k++) {
-    if (first + k * kThreads < lists.count) found[k] = load_relaxed(reinterpret_cast<uint64_t *>(table) + slot[k]);
-  }
-#pragma unroll
-  for (uint32_t k = 0; k < kFlight; k++) {
-    const uint32_t number = first + k * kThreads;
-    if (number >= lists.count) continue;
-    const uint64_t value = slot_value(id[k], number);
-    uint64_t now = found[k];
-    uint32_t at = slot[k];
-    while (true) {
-      if (now == kEmpty) {
-        now = atomicCAS(&table[at], kEmpty, value);
-        if (now == kEmpty) break;
-      }
-      // Only the numbers differ.
-      const bool is_same = (now ^ value) < kWide;
-      if (is_same && ((value & kWide) == 0 || id_of<Id>(lists, number_in(now)) == id[k])) {
-        if (now > value) now = atomicMin(&table[at], value);
-        if (now < value) {
-          refers[number] = number_in(now);
-        } else {
-          refers[number_in(now)] = number;
-        }
-        break;
-      }
-      at = at + 1 == slots ? 0 : at + 1;
-      now = load_relaxed(reinterpret_cast<uint64_t *>(table) + at);
+  const uint32_t number = blockIdx.x * kThreads + threadIdx.x;
+  if (number >= lists.count) return;
+  const uint64_t id = id_of<Id>(lists, number), value = slot_value(id, number);
+  uint32_t at = static_cast<uint32_t>(__umul64hi(mix(id), slots));
+  while (true) {
+    uint64_t now = load_relaxed(reinterpret_cast<uint64_t *>(table) + at);
+    if (now == kEmpty) {
+      now = atomicCAS(&table[at], kEmpty, value);
+      if (now == kEmpty) return;
     }
+    // Only the numbers differ.
+    const bool is_same = (now ^ value) < kWide;
+    if (is_same && ((value & kWide) == 0 || id_of<Id>(lists, number_in(now)) == id)) {
+      if (now > value) now = atomicMin(&table[at], value);
+      if (now < value) {
+        refers[number] = number_in(now);
+      } else {
+        refers[number_in(now)] = number;
+      }
+      return;
+    }
+    at = at + 1 == slots ? 0 : at + 1;
   }
 }
 
@@ -157,38 +139,22 @@ __global__ void __launch_bounds__(kThreads)
 template <class Id>
 __global__ void __launch_bounds__(kThreads) write_kernel(const Lists lists, const uint32_t *refers, Id *unique,
                                                          int32_t *map) {
-  const uint32_t first = blockIdx.x * kThreads * kFlight + threadIdx.x;
-  uint32_t number[kFlight], refer[kFlight];
-#pragma unroll
-  for (uint32_t k = 0; k < kFlight; k++) {
-    number[k] = first + k * kThreads;
-    refer[k] = kFirst;
-    if (number[k] < lists.count) refer[k] = refers[number[k]];
+  const uint32_t self = blockIdx.x * kThreads + threadIdx.x;
+  if (self >= lists.count) return;
+  const bool is_target = self < lists.target_count;
+  uint32_t number = self, refer = refers[self];
+  // Targets are not numbered anew.
+  if (is_target || refer >= kNew) {
+    const uint32_t to = is_target ? self : lists.target_count + (refer & ~kNew);
+    unique[to] = static_cast<Id>(id_of<Id>(lists, self));
   }
-#pragma unroll
-  for (uint32_t k = 0; k < kFlight; k++) {
-    const uint32_t self = first + k * kThreads;
-    if (self >= lists.count) continue;
-    const bool is_target = self < lists.target_count;
-    if (is_target) {
-      unique[self] = static_cast<Id>(id_of<Id>(lists, self));
-    } else if (refer[k] >= kNew) {
-      unique[lists.target_count + (refer[k] & ~kNew)] = static_cast<Id>(id_of<Id>(lists, self));
-    }
+  if (map == nullptr || is_target) return;
+  while (refer < kNew) {
+    number = refer;
+    refer = refers[number];
   }
-  if (map == nullptr) return;
-#pragma unroll
-  for (uint32_t k = 0; k < kFlight; k++) {
-    const uint32_t self = first + k * kThreads;
-    if (self >= lists.count || self < lists.target_count) continue;
-    while (refer[k] < kNew) {
-      number[k] = refer[k];
-      refer[k] = refers[number[k]];
-    }
-    // Targets are not numbered anew.
-    map[self - lists.target_count] =
-        static_cast<int32_t>(number[k] < lists.target_count ? number[k] : lists.target_count + (refer[k] & ~kNew));
-  }
+  map[self - lists.target_count] =
+      static_cast<int32_t>(number < lists.target_count ? number : lists.target_count + (refer & ~kNew));
 }
 
 // What both parts find in the scratch.
@@ -225,7 +191,7 @@ bool is_sound(const wmk_append_args &args) {
          (args.id_bytes == 4 || args.id_bytes == 8);
 }
 
-uint32_t blocks_for(uint32_t count) { return (count + kThreads * kFlight - 1) / (kThreads * kFlight); }
+uint32_t blocks_for(uint32_t count) { return (count + kThreads - 1) / kThreads; }
 
 cudaError_t load_all(std::initializer_list<const void *> kernels) {
   cudaFuncAttributes attributes;

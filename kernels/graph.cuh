@@ -111,6 +111,8 @@ struct Sampling {
   // At least 1; and the threads that the draws of a center are dealt to.
   uint32_t most;
   uint32_t threads;
+  // Centers of a tile.
+  uint32_t seats;
   // Over 2^k times `threads` draws.
   leap powers[32];
 };
@@ -172,8 +174,12 @@ Takings<kMost> pack_takings(const wmk_sample_args &args) {
   return takings;
 }
 
+// Tiles are small where centers are few, so that all of a GPU has something to do.
 template <int kMost>
-Sampling<kMost> pack_sampling(const wmk_sample_args &args, uint32_t threads) {
+Sampling<kMost> pack_sampling(const wmk_sample_args &args, uint32_t threads, uint32_t fewest_seats,
+                              uint32_t most_seats) {
+  constexpr uint64_t kTiles = 2048;
+  const uint64_t seats = args.neighbours.count / kTiles;
   Sampling<kMost> job{};
   job.nodes = pack_nodes<kMost>(args.neighbours);
   job.takings = pack_takings<kMost>(args);
@@ -182,6 +188,7 @@ Sampling<kMost> pack_sampling(const wmk_sample_args &args, uint32_t threads) {
   job.offsets_out = args.offsets_out;
   job.most = args.take.most;
   job.threads = threads;
+  job.seats = seats < fewest_seats ? fewest_seats : seats > most_seats ? most_seats : static_cast<uint32_t>(seats);
   job.powers[0] = leap::of(threads);
   for (int k = 1; k < 32; k++) job.powers[k] = job.powers[k - 1].then(job.powers[k - 1]);
   return job;

@@ -13,19 +13,24 @@ namespace wmk {
 namespace {
 
 constexpr uint32_t kFewThreads = 256;
+// Most centers of a tile where more than a few are taken.
+constexpr int kSeats = 8;
 constexpr uint32_t kNone = UINT32_MAX;
 
-// The lanes of a warp in groups, a group an item, as many as there is room for.
+// The lanes of a warp in groups, a group a center and a lane an item, as many as there is room for.
 template <int kMost>
-__device__ __forceinline__ void pick_few(const Sampling<kMost> &job, const Seat &seat, uint32_t first,
-                                         uint32_t choosing, Tile<32> &tile, uint32_t *turns, uint32_t *below) {
+__device__ __forceinline__ void pick_few(const Sampling<kMost> &job, const Span &span, uint32_t first, Tile<32> &tile,
+                                         uint32_t *turns, uint32_t *below) {
   const uint32_t lane = threadIdx.x % 32, most = job.most;
   const uint32_t groups = 32 / most, group = lane / most, item = lane - group * most, group_first = lane - item;
   const uint32_t members = (most == 32 ? kNone : (1u << most) - 1) << (group_first & 31);
-  const leap to_center = seat.chooses ? leap_to(job, first + lane) : leap::none();
+  const uint32_t choosing = tile.choosing, degree = narrow_degree(span);
   const leap to_thread = leap::of(item);
-  const uint32_t degree = narrow_degree(seat.span);
-  if (seat.chooses) turns[__popc(choosing & ((1u << lane) - 1))] = lane;
+  leap to_center = leap::none();
+  if (choosing >> lane & 1) {
+    to_center = leap_to(job, first + lane);
+    turns[__popc(choosing & ((1u << lane) - 1))] = lane;
+  }
   __syncwarp();
   const uint32_t chosen_from = __popc(choosing);
   for (uint32_t turn = 0; turn < chosen_from; turn += groups) {
@@ -54,7 +59,7 @@ __device__ __forceinline__ void pick_few(const Sampling<kMost> &job, const Seat 
     const uint32_t put_there = kFromEnd | (root - group_first);
     const uint32_t before = same & ((1u << lane) - 1);
     const uint32_t from_before = __shfl_sync(0xffffffff, put_there, before != 0 ? 31 - __clz(before) : lane);
-    if (live) tile.picks()[tile.begin[center] + item] = before != 0 ? from_before : r;
+    if (live) picks_of(tile)[tile.begin[center] + item] = before != 0 ? from_before : r;
     __syncwarp();
   }
 }
@@ -64,20 +69,16 @@ __global__ void __launch_bounds__(kFewThreads) few_kernel(const __grid_constant_
   extern __shared__ uint64_t room[];
   __shared__ uint32_t lists[kFewThreads / 32][2][32];
   const uint32_t warp = threadIdx.x / 32;
-  const uint64_t first = (uint64_t{blockIdx.x} * (kFewThreads / 32) + warp) * 32;
+  const uint64_t first = (uint64_t{blockIdx.x} * (kFewThreads / 32) + warp) * job.seats;
   if (first >= job.nodes.count) return;
-  auto &tile = *reinterpret_cast<Tile<32> *>(reinterpret_cast<char *>(room) + warp * Tile<32>::bytes(job.most));
-  uint32_t tile_begin, tile_count;
-  const Seat seat = sit_down(job, static_cast<uint32_t>(first), tile, tile_begin, tile_count);
-  const uint32_t choosing = __ballot_sync(0xffffffff, seat.chooses);
-  if (choosing != 0) {
-    pick_few(job, seat, static_cast<uint32_t>(first), choosing, tile, lists[warp][0], lists[warp][1]);
-  }
-  write_tile<false>(job, tile, static_cast<uint32_t>(first), choosing, tile_begin, tile_count);
+  auto &tile = *reinterpret_cast<Tile<32> *>(reinterpret_cast<char *>(room) + warp * tile_bytes<32>(job.most));
+  const Span span = sit_down(job, static_cast<uint32_t>(first), tile);
+  if (tile.choosing != 0) pick_few(job, span, static_cast<uint32_t>(first), tile, lists[warp][0], lists[warp][1]);
+  write_tile<Picks::kEdges>(job, tile, static_cast<uint32_t>(first), 0, threadIdx.x % 32, 32);
 }
 
-// More items than lanes: a warp a center. Items with the same r are found by lists of items that agree in the low bits of
-// r, an item in the lists is its number plus 1.
+// More items than lanes: a warp a center with a choice. Items with the same r are found by lists of items that agree in
+// the low bits of r, an item in the lists is its number plus 1.
 constexpr uint32_t kManyThreads = 128;
 
 struct Lists {
@@ -124,26 +125,11 @@ struct Lists {
 };
 
 template <int kMost>
-__global__ void __launch_bounds__(kManyThreads) many_kernel(const __grid_constant__ Sampling<kMost> job) {
-  extern __shared__ uint64_t room[];
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, most = job.most;
-  const uint64_t place = uint64_t{blockIdx.x} * (kManyThreads / 32) + warp;
-  if (place >= job.nodes.count) return;
-  const uint32_t i = static_cast<uint32_t>(place);
-  const uint32_t begin = static_cast<uint32_t>(job.offsets[i]), end = static_cast<uint32_t>(job.offsets[i + 1]);
-  const Span span = span_of(job.nodes, i);
-  if (job.offsets_out != nullptr && lane == 0) {
-    job.offsets_out[i] = static_cast<int32_t>(begin);
-    if (i + 1 == job.nodes.count) job.offsets_out[i + 1] = static_cast<int32_t>(end);
-  }
-  if (span.degree() <= most) {
-    put_all(job.takings, begin, i, end - begin, lane, 32, [&](uint32_t x) { return span.start + x; });
-    return;
-  }
-  Lists lists(reinterpret_cast<char *>(room) + warp * Lists::bytes(most), most);
+__device__ __forceinline__ void take_many(const Sampling<kMost> &job, uint32_t i, const Span &span, uint32_t begin,
+                                          Lists &lists) {
+  const uint32_t lane = threadIdx.x % 32, most = job.most, n = narrow_degree(span);
   for (uint32_t k = lane; k <= lists.mask; k += 32) lists.heads[k] = 0;
   __syncwarp();
-  const uint32_t n = narrow_degree(span);
   const leap to_center = leap_to(job, i), over_warp = leap::of(32);
   leap to_thread = leap::of(lane);
   for (uint32_t t = lane; t < job.threads; t += 32) {
@@ -166,33 +152,37 @@ __global__ void __launch_bounds__(kManyThreads) many_kernel(const __grid_constan
     }
     return edge_of_pick(span, pick);
   });
+  __syncwarp();
 }
 
-// More than most_items: places are taken over by later neighbours, a block a center. The highest neighbour that drew a
-// place has it in the end, so the draws of a thread may be made in pieces.
+template <int kMost>
+__global__ void __launch_bounds__(kManyThreads) many_kernel(const __grid_constant__ Sampling<kMost> job) {
+  extern __shared__ uint64_t room[];
+  __shared__ Tile<kSeats> tiles[kManyThreads / 32];
+  const uint32_t warp = threadIdx.x / 32;
+  const uint64_t first = (uint64_t{blockIdx.x} * (kManyThreads / 32) + warp) * job.seats;
+  if (first >= job.nodes.count) return;
+  Tile<kSeats> &tile = tiles[warp];
+  sit_down(job, static_cast<uint32_t>(first), tile);
+  write_tile<Picks::kNone>(job, tile, static_cast<uint32_t>(first), tile.choosing, threadIdx.x % 32, 32);
+  Lists lists(reinterpret_cast<char *>(room) + warp * Lists::bytes(job.most), job.most);
+  for (uint32_t left = tile.choosing; left != 0; left &= left - 1) {
+    const uint32_t c = __ffs(left) - 1;
+    take_many(job, static_cast<uint32_t>(first) + c, tile.span(c), tile.first_taking + tile.begin[c], lists);
+  }
+}
+
+// More than most_items: places are taken over by later neighbours, a block a center with a choice. The highest neighbour
+// that drew a place has it in the end, so the draws of a thread may be made in pieces.
 constexpr uint32_t kPlaceThreads = 256;
 
 template <int kMost>
-__global__ void __launch_bounds__(kPlaceThreads)
-    places_kernel(const __grid_constant__ Sampling<kMost> job, unsigned long long *scratch) {
+__device__ __forceinline__ void take_places(const Sampling<kMost> &job, uint32_t i, const Span &span, uint32_t begin,
+                                            unsigned long long *places) {
   constexpr uint32_t kWarps = kPlaceThreads / 32;
-  const uint32_t i = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint64_t most = job.most;
-  const uint32_t begin = static_cast<uint32_t>(job.offsets[i]), end = static_cast<uint32_t>(job.offsets[i + 1]);
-  const Span span = span_of(job.nodes, i);
-  if (job.offsets_out != nullptr && threadIdx.x == 0) {
-    job.offsets_out[i] = static_cast<int32_t>(begin);
-    if (i + 1 == job.nodes.count) job.offsets_out[i + 1] = static_cast<int32_t>(end);
-  }
-  const uint64_t n = span.degree();
-  if (n <= most) {
-    put_all(job.takings, begin, i, end - begin, threadIdx.x, kPlaceThreads,
-            [&](uint32_t x) { return span.start + x; });
-    return;
-  }
-  unsigned long long *places = scratch + begin;
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint64_t most = job.most, n = span.degree();
   for (uint64_t x = threadIdx.x; x < most; x += kPlaceThreads) places[x] = x;
-  __threadfence_block();
   __syncthreads();
   // Thread `lane` of the rule draws for the neighbours most + lane, most + lane + 32 and so on; each warp makes a piece
   // of its draws.
@@ -210,6 +200,18 @@ __global__ void __launch_bounds__(kPlaceThreads)
   __syncthreads();
   put_all(job.takings, begin, i, job.most, threadIdx.x, kPlaceThreads,
           [&](uint32_t x) { return span.start + static_cast<int64_t>(__ldcg(&places[x])); });
+}
+
+template <int kMost>
+__global__ void __launch_bounds__(kPlaceThreads)
+    places_kernel(const __grid_constant__ Sampling<kMost> job, unsigned long long *scratch) {
+  __shared__ Tile<kSeats> tile;
+  const uint32_t first = blockIdx.x * job.seats;
+  begin_tile(job, first, tile);
+  for (uint32_t left = tile.choosing; left != 0; left &= left - 1) {
+    const uint32_t c = __ffs(left) - 1, begin = tile.first_taking + tile.begin[c];
+    take_places(job, first + c, tile.span(c), begin, scratch + begin);
+  }
 }
 
 }  // namespace
@@ -232,15 +234,21 @@ cudaError_t sample_even(const wmk_sample_args *args, cudaStream_t stream) {
   const uint32_t most = args->take.most, count = static_cast<uint32_t>(args->neighbours.count);
   return with_room(places_of(*args), [&](auto room) {
     constexpr int kMost = decltype(room)::value;
-    const auto job = pack_sampling<kMost>(*args, unweighted_threads(most));
+    const auto packed = [&](uint32_t fewest_seats, uint32_t most_seats) {
+      return pack_sampling<kMost>(*args, unweighted_threads(most), fewest_seats, most_seats);
+    };
+    const auto tiles = [&](uint32_t seats) { return (count + seats - 1) / seats; };
     if (most <= kFew) {
-      constexpr uint32_t kWarps = kFewThreads / 32, kCenters = kWarps * 32;
-      few_kernel<kMost><<<(count + kCenters - 1) / kCenters, kFewThreads, kWarps * Tile<32>::bytes(most), stream>>>(job);
+      constexpr uint32_t kWarps = kFewThreads / 32;
+      const auto job = packed(kFew / most, 32);
+      few_kernel<kMost><<<tiles(kWarps * job.seats), kFewThreads, kWarps * tile_bytes<32>(most), stream>>>(job);
     } else if (most <= most_items) {
       constexpr uint32_t kWarps = kManyThreads / 32;
-      many_kernel<kMost><<<(count + kWarps - 1) / kWarps, kManyThreads, kWarps * Lists::bytes(most), stream>>>(job);
+      const auto job = packed(1, kSeats);
+      many_kernel<kMost><<<tiles(kWarps * job.seats), kManyThreads, kWarps * Lists::bytes(most), stream>>>(job);
     } else {
-      places_kernel<kMost><<<count, kPlaceThreads, 0, stream>>>(
+      const auto job = packed(1, kSeats);
+      places_kernel<kMost><<<tiles(job.seats), kPlaceThreads, 0, stream>>>(
           job, reinterpret_cast<unsigned long long *>(args->scratch));
     }
     return cudaGetLastError();

@@ -47,49 +47,76 @@ struct WeightsOfCenter {
   }
 };
 
-// Few taken: a warp a center, its lanes hold the first 32 candidates in order.
+// The candidate of neighbour y.
+__device__ __forceinline__ uint64_t candidate_of(double weight, pcg &stream, uint32_t y) {
+  return uint64_t{weighted_rank(weight, minus_uniform(stream))} << 32 | y;
+}
+
+// Few taken: a warp a center with a choice, its lanes hold the first 32 candidates in order.
 constexpr uint32_t kFewThreads = 256;
-constexpr int kFewCenters = 8;
+constexpr int kSeats = 8;
+// The threads of the rule, as lanes hold them: lane l of set s is thread 32 s + l.
 constexpr uint32_t kSets = 4;
-static_assert(kSets * 32 == 128, "the threads of the rule, as lanes hold them");
 
 // The first 32 of 64 candidates, of which each half is in order.
 __device__ __forceinline__ uint64_t first_of(uint64_t kept, uint64_t other) {
   return merged(min(kept, __shfl_xor_sync(0xffffffff, other, 31)));
 }
 
-// Lane l of set s draws for the neighbours of thread 32 s + l. Sets [from, to) are looked at.
+// The numbers of the neighbours in the order of their ranks, for at most 32 neighbours, a lane each.
+__device__ __forceinline__ uint32_t order_of_lanes(uint32_t rank) {
+  const uint32_t lane = threadIdx.x % 32;
+  // Nearly always the high bits decide; of equal ones the lanes do, and rightly where the ranks are equal.
+  const uint32_t order = sorted((rank & ~31u) | lane) & 31;
+  const uint32_t ordered = __shfl_sync(0xffffffff, rank, order);
+  const uint32_t before = __shfl_up_sync(0xffffffff, ordered, 1);
+  if (!__any_sync(0xffffffff, lane > 0 && before > ordered)) return order;
+  return static_cast<uint32_t>(sorted(uint64_t{rank} << 32 | lane));
+}
+
+// Picks for the centers of the tile in `small`, which have at most 32 neighbours.
+template <int kMost>
+__device__ __forceinline__ void pick_small(const Weighted<kMost> &job, uint32_t first, uint32_t small, leap to_center,
+                                           Tile<kSeats> &tile) {
+  const uint32_t lane = threadIdx.x % 32;
+  const leap to_thread = leap::of(lane);
+  const auto weight_in = [&](uint32_t c) {
+    const Span span = tile.span(c);
+    return lane < span.degree() ? WeightsOfCenter<kMost>(job.weights, first + c, span)(lane) : 0.0;
+  };
+  double next = weight_in(__ffs(small) - 1);
+  for (uint32_t left = small; left != 0; left &= left - 1) {
+    const uint32_t c = __ffs(left) - 1;
+    const double weight = next;
+    // On its way while this center is worked on.
+    if ((left & (left - 1)) != 0) next = weight_in(__ffs(left & (left - 1)) - 1);
+    const leap skipped = {__shfl_sync(0xffffffff, to_center.factor, c), __shfl_sync(0xffffffff, to_center.sum, c)};
+    uint32_t rank = UINT32_MAX;
+    if (lane < tile.span(c).degree()) {
+      pcg stream = stream_for(job.draw, first + c, lane, skipped, to_thread);
+      rank = weighted_rank(weight, minus_uniform(stream));
+    }
+    const uint32_t pick = order_of_lanes(rank);
+    if (lane < job.draw.most) picks_of(tile)[tile.begin[c] + lane] = pick;
+  }
+}
+
+// The first of the candidates that the threads of the rule in sets [from, to) draw for.
 template <int kMost>
 __device__ __forceinline__ uint64_t best_of_center(const Weighted<kMost> &job, uint32_t i, const Span &span,
                                                    leap to_center, uint32_t from, uint32_t to) {
   const uint32_t lane = threadIdx.x % 32, n = narrow_degree(span), last = job.draw.most - 1;
   const WeightsOfCenter<kMost> weight_of(job.weights, i, span);
-  pcg streams[kSets];
-  leap to_thread = leap::of(from * 32 + lane);
-  const leap over_warp = leap::of(32);
-#pragma unroll
-  for (uint32_t s = 0; s < kSets; s++) {
-    if (s < from || s >= to || s * 32 >= n) continue;
-    streams[s] = stream_for(job.draw, i, s * 32 + lane, to_center, to_thread);
-    to_thread = to_thread.then(over_warp);
-  }
+  const auto weight_at = [&](uint64_t y) { return y < n ? weight_of(static_cast<uint32_t>(y)) : 0.0; };
   uint64_t kept = kNoCandidate;
-  for (uint64_t first = 0; first < n; first += kSets * 32) {
-    double weight[kSets];
-#pragma unroll
-    for (uint32_t s = 0; s < kSets; s++) {
-      const uint64_t y = first + s * 32 + lane;
-      weight[s] = s >= from && s < to && y < n ? weight_of(static_cast<uint32_t>(y)) : 0;
-    }
-#pragma unroll
-    for (uint32_t s = 0; s < kSets; s++) {
-      if (s < from || s >= to || first + s * 32 >= n) continue;
-      const uint64_t y = first + s * 32 + lane;
-      uint64_t candidate = kNoCandidate;
-      if (y < n) {
-        const float minus_u = minus_uniform(streams[s]);
-        candidate = uint64_t{weighted_rank(weight[s], minus_u)} << 32 | y;
-      }
+  double next = weight_at(from * 32 + lane);
+  for (uint32_t set = from; set < to && set * 32 < n; set++) {
+    pcg stream = stream_for(job.draw, i, set * 32 + lane, to_center, leap::of(set * 32 + lane));
+    for (uint64_t first = set * 32; first < n; first += kSets * 32) {
+      const uint64_t y = first + lane;
+      const double weight = next;
+      next = weight_at(first + kSets * 32 < n ? y + kSets * 32 : (set + 1) * 32 + lane);
+      const uint64_t candidate = y < n ? candidate_of(weight, stream, static_cast<uint32_t>(y)) : kNoCandidate;
       // Most neighbours of a center with many are no better than what is kept.
       const uint64_t worst = __shfl_sync(0xffffffff, kept, last);
       if (__any_sync(0xffffffff, candidate < worst)) kept = first_of(kept, sorted(candidate));
@@ -104,113 +131,119 @@ constexpr uint64_t kHub = 4096;
 template <int kMost>
 __global__ void __launch_bounds__(kFewThreads) few_kernel(const __grid_constant__ Weighted<kMost> job) {
   extern __shared__ uint64_t room[];
-  __shared__ uint64_t halves[kSets][32];
+  __shared__ uint64_t kept_by[kSets][32];
+  __shared__ uint32_t hubs_of[kFewThreads / 32];
   constexpr uint32_t kWarps = kFewThreads / 32;
-  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, most = job.draw.most;
-  const auto tile_of = [&](uint32_t w) {
-    return reinterpret_cast<Tile<kFewCenters> *>(reinterpret_cast<char *>(room) + w * Tile<kFewCenters>::bytes(most));
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, most = job.draw.most, seats = job.draw.seats;
+  const auto tile_of = [&](uint32_t w) -> Tile<kSeats> & {
+    return *reinterpret_cast<Tile<kSeats> *>(reinterpret_cast<char *>(room) + w * tile_bytes<kSeats>(most));
   };
-  const uint64_t block_first = uint64_t{blockIdx.x} * kWarps * kFewCenters, first = block_first + warp * kFewCenters;
-  Tile<kFewCenters> &tile = *tile_of(warp);
-  uint32_t tile_begin = 0, tile_count = 0, choosing = 0, hubs = 0;
+  const uint64_t block_first = uint64_t{blockIdx.x} * kWarps * seats, first = block_first + warp * seats;
+  uint32_t hubs = 0;
   if (first < job.draw.nodes.count) {
-    const Seat seat = sit_down(job.draw, static_cast<uint32_t>(first), tile, tile_begin, tile_count);
-    choosing = __ballot_sync(0xffffffff, seat.chooses);
-    hubs = __ballot_sync(0xffffffff, seat.chooses && seat.span.degree() >= kHub);
-    const leap to_center = seat.chooses ? leap_to(job.draw, static_cast<uint32_t>(first) + lane) : leap::none();
-    for (uint32_t left = choosing & ~hubs; left != 0; left &= left - 1) {
+    const uint32_t tile_first = static_cast<uint32_t>(first);
+    Tile<kSeats> &tile = tile_of(warp);
+    const Span span = sit_down(job.draw, tile_first, tile);
+    const uint32_t choosing = tile.choosing, small = choosing & __ballot_sync(0xffffffff, span.degree() <= 32);
+    hubs = __ballot_sync(0xffffffff, (choosing >> lane & 1) != 0 && span.degree() >= kHub);
+    const leap to_center = choosing >> lane & 1 ? leap_to(job.draw, tile_first + lane) : leap::none();
+    if (small != 0) pick_small(job, tile_first, small, to_center, tile);
+    for (uint32_t left = choosing & ~small & ~hubs; left != 0; left &= left - 1) {
       const uint32_t c = __ffs(left) - 1;
       const leap skipped = {__shfl_sync(0xffffffff, to_center.factor, c), __shfl_sync(0xffffffff, to_center.sum, c)};
-      const uint64_t kept =
-          best_of_center(job, static_cast<uint32_t>(first) + c, tile.span(c), skipped, 0, kSets);
-      if (lane < most) tile.picks()[tile.begin[c] + lane] = static_cast<uint32_t>(kept);
+      const uint64_t kept = best_of_center(job, tile_first + c, tile.span(c), skipped, 0, kSets);
+      if (lane < most) picks_of(tile)[tile.begin[c] + lane] = static_cast<uint32_t>(kept);
     }
     __syncwarp();
+    write_tile<Picks::kNumbers>(job.draw, tile, tile_first, hubs, lane, 32);
   }
   // Hubs: a warp a set of the rule's threads.
-  __shared__ uint32_t hubs_of[kWarps];
   if (lane == 0) hubs_of[warp] = hubs;
   __syncthreads();
   for (uint32_t w = 0; w < kWarps; w++) {
     for (uint32_t left = hubs_of[w]; left != 0; left &= left - 1) {
-      const uint32_t c = __ffs(left) - 1, i = static_cast<uint32_t>(block_first) + w * kFewCenters + c;
-      Tile<kFewCenters> &home = *tile_of(w);
-      if (warp < kSets) {
-        halves[warp][lane] = best_of_center(job, i, home.span(c), leap_to(job.draw, i), warp, warp + 1);
-      }
+      const uint32_t c = __ffs(left) - 1, i = static_cast<uint32_t>(block_first) + w * seats + c;
+      const Tile<kSeats> &home = tile_of(w);
+      const Span span = home.span(c);
+      if (warp < kSets) kept_by[warp][lane] = best_of_center(job, i, span, leap_to(job.draw, i), warp, warp + 1);
       __syncthreads();
       if (warp == 0) {
-        uint64_t kept = halves[0][lane];
+        uint64_t kept = kept_by[0][lane];
 #pragma unroll
-        for (uint32_t s = 1; s < kSets; s++) kept = first_of(kept, halves[s][lane]);
-        if (lane < most) home.picks()[home.begin[c] + lane] = static_cast<uint32_t>(kept);
+        for (uint32_t s = 1; s < kSets; s++) kept = first_of(kept, kept_by[s][lane]);
+        if (lane < most) {
+          const int64_t edge = span.start + static_cast<uint32_t>(kept);
+          put(job.draw.takings, uint64_t{home.first_taking} + home.begin[c] + lane, i, edge,
+              column_of(job.draw.takings, edge));
+        }
       }
       __syncthreads();
     }
   }
-  if (first < job.draw.nodes.count) {
-    write_tile<true>(job.draw, tile, static_cast<uint32_t>(first), choosing, tile_begin, tile_count);
-  }
 }
 
-// Many taken: a block a center, as many threads as the rule has. Candidates that may be among the first are collected
-// until the room for them is full, then the first ones are kept and the others dropped.
-template <int kMost, bool kInScratch>
-__global__ void __launch_bounds__(256)
-    many_kernel(const __grid_constant__ Weighted<kMost> job, uint64_t *scratch, uint64_t total, uint32_t capacity) {
-  extern __shared__ uint64_t room[];
-  __shared__ uint32_t collected;
-  __shared__ uint64_t worst;
-  const uint32_t i = blockIdx.x, most = job.draw.most, threads = blockDim.x;
-  const uint32_t begin = static_cast<uint32_t>(job.draw.offsets[i]);
-  const uint32_t end = static_cast<uint32_t>(job.draw.offsets[i + 1]);
-  const Span span = span_of(job.draw.nodes, i);
-  if (job.draw.offsets_out != nullptr && threadIdx.x == 0) {
-    job.draw.offsets_out[i] = static_cast<int32_t>(begin);
-    if (i + 1 == job.draw.nodes.count) job.draw.offsets_out[i + 1] = static_cast<int32_t>(end);
-  }
-  if (span.degree() <= most) {
-    put_all(job.draw.takings, begin, i, end - begin, threadIdx.x, threads, [&](uint32_t x) { return span.start + x; });
-    return;
-  }
-  // Two arrays with room for twice what is taken, or one in shared memory.
-  uint64_t *candidates = kInScratch ? scratch + 2 * uint64_t{begin} : room;
-  uint64_t *others = kInScratch ? candidates + 2 * total : nullptr;
-  if (threadIdx.x == 0) {
-    collected = 0;
-    worst = kNoCandidate;
-  }
+// Many taken: a block a center with a choice, as many threads as the rule has. Candidates that may be among the first are
+// collected until the room for them is full, then the first ones are kept and the others dropped.
+struct Collection {
+  uint32_t count;
+  uint32_t reserved;
+  // The last of those kept.
+  uint64_t worst;
+};
+
+template <bool kInScratch, int kMost>
+__device__ __forceinline__ void take_many(const Weighted<kMost> &job, uint32_t i, const Span &span, uint32_t begin,
+                                          uint64_t *candidates, uint64_t *others, uint32_t capacity, uint64_t *room,
+                                          Collection &kept) {
+  const uint32_t most = job.draw.most, threads = blockDim.x, n = narrow_degree(span);
+  if (threadIdx.x == 0) kept = {0, 0, kNoCandidate};
   __syncthreads();
-  const uint32_t n = narrow_degree(span);
   const WeightsOfCenter<kMost> weight_of(job.weights, i, span);
   pcg stream = stream_for(job.draw, i, threadIdx.x, leap_to(job.draw, i), leap::of(threadIdx.x));
   const auto keep_first = [&] {
     if constexpr (kInScratch) {
-      sort_in_memory(candidates, others, collected, room);
+      sort_in_memory(candidates, others, kept.count, room);
     } else {
-      sort_in_block(candidates, collected);
+      sort_in_block(candidates, kept.count);
     }
     if (threadIdx.x == 0) {
-      collected = min(collected, most);
-      worst = candidates[collected - 1];
+      kept.count = min(kept.count, most);
+      kept.worst = candidates[kept.count - 1];
     }
     __syncthreads();
   };
   for (uint64_t first = 0; first < n; first += threads) {
     const uint64_t y = first + threadIdx.x;
     if (y < n) {
-      const double weight = weight_of(static_cast<uint32_t>(y));
-      const float minus_u = minus_uniform(stream);
-      const uint64_t candidate = uint64_t{weighted_rank(weight, minus_u)} << 32 | y;
-      if (candidate < worst) candidates[atomicAdd(&collected, 1)] = candidate;
+      const uint64_t candidate =
+          candidate_of(weight_of(static_cast<uint32_t>(y)), stream, static_cast<uint32_t>(y));
+      if (candidate < kept.worst) candidates[atomicAdd(&kept.count, 1)] = candidate;
     }
     __syncthreads();
-    if (collected + threads > capacity) keep_first();
+    if (kept.count + threads > capacity) keep_first();
     __syncthreads();
   }
   keep_first();
   put_all(job.draw.takings, begin, i, most, threadIdx.x, threads,
           [&](uint32_t x) { return span.start + static_cast<uint32_t>(candidates[x]); });
+  __syncthreads();
+}
+
+template <int kMost, bool kInScratch>
+__global__ void __launch_bounds__(256)
+    many_kernel(const __grid_constant__ Weighted<kMost> job, uint64_t *scratch, uint64_t total, uint32_t capacity) {
+  extern __shared__ uint64_t room[];
+  __shared__ Collection kept;
+  __shared__ Tile<kSeats> tile;
+  const uint32_t first = blockIdx.x * job.draw.seats;
+  begin_tile(job.draw, first, tile);
+  for (uint32_t left = tile.choosing; left != 0; left &= left - 1) {
+    const uint32_t c = __ffs(left) - 1, begin = tile.first_taking + tile.begin[c];
+    // Two arrays with room for twice what is taken, or one in shared memory.
+    uint64_t *candidates = kInScratch ? scratch + 2 * uint64_t{begin} : room;
+    uint64_t *others = kInScratch ? candidates + 2 * total : nullptr;
+    take_many<kInScratch>(job, first + c, tile.span(c), begin, candidates, others, capacity, room, kept);
+  }
 }
 
 // More are taken with the candidates in scratch memory.
@@ -219,7 +252,7 @@ constexpr uint32_t kMostInBlock = kSorted / 2;
 template <int kMost>
 Weighted<kMost> pack_weighted(const wmk_sample_args &args) {
   Weighted<kMost> job{};
-  job.draw = pack_sampling<kMost>(args, weighted_threads(args.take.most));
+  job.draw = pack_sampling<kMost>(args, weighted_threads(args.take.most), 1, kSeats);
   job.weights.fetched = args.fetched_weights;
   job.weights.offsets = args.fetched_offsets;
   job.weights.is_double = args.weight_dtype == dtype_double;
@@ -249,17 +282,18 @@ cudaError_t sample_weighted(const wmk_sample_args *args, cudaStream_t stream) {
     constexpr int kMost = decltype(room)::value;
     const auto job = pack_weighted<kMost>(*args);
     auto *scratch = reinterpret_cast<uint64_t *>(args->scratch);
+    const auto tiles = [&](uint32_t seats) { return (count + seats - 1) / seats; };
+    const uint32_t seats = job.draw.seats;
     if (most <= kFew) {
-      constexpr uint32_t kWarps = kFewThreads / 32, kCenters = kWarps * kFewCenters;
-      few_kernel<kMost><<<(count + kCenters - 1) / kCenters, kFewThreads, kWarps * Tile<kFewCenters>::bytes(most),
-                          stream>>>(job);
+      constexpr uint32_t kWarps = kFewThreads / 32;
+      few_kernel<kMost><<<tiles(kWarps * seats), kFewThreads, kWarps * tile_bytes<kSeats>(most), stream>>>(job);
     } else if (most <= kMostInBlock) {
       // Half of the room and the candidates of all threads once more, a power of two for the sort.
       const uint32_t capacity = most <= 384 ? 1024 : most <= 768 ? 2048 : kSorted;
-      many_kernel<kMost, false><<<count, job.draw.threads, capacity * sizeof(uint64_t), stream>>>(job, nullptr, 0,
-                                                                                                  capacity);
+      many_kernel<kMost, false><<<tiles(seats), job.draw.threads, capacity * sizeof(uint64_t), stream>>>(
+          job, nullptr, 0, capacity);
     } else {
-      many_kernel<kMost, true><<<count, job.draw.threads, kSorted * sizeof(uint64_t), stream>>>(
+      many_kernel<kMost, true><<<tiles(seats), job.draw.threads, kSorted * sizeof(uint64_t), stream>>>(
           job, scratch, args->total, 2 * most);
     }
     return cudaGetLastError();

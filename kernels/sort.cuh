@@ -1,4 +1,4 @@
-// Sorting 64-bit numbers, ascending, by a warp or a block. All bits set stands for no number.
+// Sorting whole numbers, ascending, by a warp or a block. All bits set stands for no number.
 #pragma once
 
 #include <stdint.h>
@@ -8,21 +8,24 @@ namespace wmk {
 constexpr uint64_t kNoCandidate = UINT64_MAX;
 
 // Of two lanes `distance` apart the lower one keeps the lower number where `ascends`, else the higher one.
-__device__ __forceinline__ uint64_t exchanged(uint64_t number, uint32_t distance, bool ascends) {
-  const uint64_t other = __shfl_xor_sync(0xffffffff, number, distance);
+template <class T>
+__device__ __forceinline__ T exchanged(T number, uint32_t distance, bool ascends) {
+  const T other = __shfl_xor_sync(0xffffffff, number, distance);
   const bool is_lower = (threadIdx.x & distance) == 0;
-  return (number < other) == (is_lower == ascends) ? number : other;
+  return is_lower == ascends ? min(number, other) : max(number, other);
 }
 
 // The numbers of a warp that rise and then fall, in order.
-__device__ __forceinline__ uint64_t merged(uint64_t number) {
+template <class T>
+__device__ __forceinline__ T merged(T number) {
 #pragma unroll
   for (uint32_t distance = 16; distance > 0; distance /= 2) number = exchanged(number, distance, true);
   return number;
 }
 
 // The numbers of a warp in order.
-__device__ __forceinline__ uint64_t sorted(uint64_t number) {
+template <class T>
+__device__ __forceinline__ T sorted(T number) {
 #pragma unroll
   for (uint32_t length = 2; length <= 32; length *= 2) {
 #pragma unroll

@@ -1,27 +1,27 @@
-// A warp's tile of centers, from each of which few neighbours are taken: the warp picks center by center, then writes
-// the tile's takings side by side.
+// A tile of centers, whose takings are written side by side: few neighbours are taken of a center, or all of them. A warp
+// or a block has a tile at a time.
 #pragma once
 
 #include "graph.cuh"
 
 namespace wmk {
 
-// Most neighbours taken of a center.
+// Most neighbours that are taken of a center where a warp writes its choices with the rest of the tile.
 constexpr uint32_t kFew = 32;
 
-// In shared memory, followed by room for kCenters times `most` picks.
+// In shared memory.
 template <int kCenters>
 struct Tile {
   int64_t start[kCenters];
   int64_t end[kCenters];
   // Of the takings of a center, the first, counted from the tile's first.
   uint32_t begin[kCenters];
-
-  static __host__ __device__ constexpr uint32_t bytes(uint32_t most) {
-    return sizeof(Tile) + kCenters * most * sizeof(uint32_t) + (kCenters * most % 2) * sizeof(uint32_t);
-  }
-
-  __device__ __forceinline__ uint32_t *picks() { return reinterpret_cast<uint32_t *>(this + 1); }
+  // Of all centers of the tile: the first taking, and how many there are.
+  uint32_t first_taking;
+  uint32_t count;
+  // A bit for every center of which not all neighbours are taken.
+  uint32_t choosing;
+  uint32_t reserved;
 
   __device__ __forceinline__ Span span(uint32_t c) const { return {start[c], end[c]}; }
 
@@ -34,73 +34,97 @@ struct Tile {
   }
 };
 
-// What lane c knows of center c of the tile.
-struct Seat {
-  Span span;
-  uint32_t begin;
-  // The neighbours taken are a choice.
-  bool chooses;
-};
+// Followed by room for a pick of every taking, where few are taken.
+template <int kCenters>
+__host__ __device__ constexpr uint32_t tile_bytes(uint32_t most) {
+  return sizeof(Tile<kCenters>) + (kCenters * most + 1) / 2 * 8;
+}
 
-// Reads the tile's centers and copies their offsets. `first` is below the number of centers.
+template <int kCenters>
+__device__ __forceinline__ uint32_t *picks_of(Tile<kCenters> &tile) {
+  return reinterpret_cast<uint32_t *>(&tile + 1);
+}
+
+// Reads the centers first to first + seats - 1, as far as there are any, and copies their offsets; by a warp, whose lane c
+// comes to know the span of center c. `first` is below the number of centers.
 template <int kCenters, int kMost>
-__device__ __forceinline__ Seat sit_down(const Sampling<kMost> &job, uint32_t first, Tile<kCenters> &tile,
-                                         uint32_t &tile_begin, uint32_t &tile_count) {
-  const uint32_t lane = threadIdx.x % 32, count = job.nodes.count, i = first + lane;
-  const bool is_center = lane < kCenters && i < count;
-  const uint32_t at = min(first + min(lane, uint32_t{kCenters}), count);
-  const uint32_t offset = static_cast<uint32_t>(job.offsets[at]);
-  Seat seat = {{0, 0}, 0, false};
-  if (is_center) seat.span = span_of(job.nodes, i);
-  uint32_t end;
-  if constexpr (kCenters == 32) {
-    end = static_cast<uint32_t>(job.offsets[min(first + 32, count)]);
-  } else {
-    end = __shfl_sync(0xffffffff, offset, kCenters);
-  }
-  tile_begin = __shfl_sync(0xffffffff, offset, 0);
-  tile_count = end - tile_begin;
-  seat.begin = offset - tile_begin;
-  seat.chooses = is_center && seat.span.degree() > job.most;
+__device__ __forceinline__ Span sit_down(const Sampling<kMost> &job, uint32_t first, Tile<kCenters> &tile) {
+  const uint32_t lane = threadIdx.x % 32, count = job.nodes.count, seats = job.seats, i = first + lane;
+  const bool is_center = lane < seats && i < count;
+  const uint32_t offset = static_cast<uint32_t>(job.offsets[min(first + min(lane, seats), count)]);
+  const uint32_t end = static_cast<uint32_t>(job.offsets[min(first + seats, count)]);
+  Span span = {0, 0};
+  if (is_center) span = span_of(job.nodes, i);
+  const uint32_t tile_first = __shfl_sync(0xffffffff, offset, 0);
   if (job.offsets_out != nullptr) {
     if (is_center) job.offsets_out[i] = static_cast<int32_t>(offset);
     if (is_center && i + 1 == count) job.offsets_out[count] = static_cast<int32_t>(end);
   }
+  const uint32_t choosing = __ballot_sync(0xffffffff, span.degree() > job.most);
   if (lane < kCenters) {
-    tile.start[lane] = seat.span.start;
-    tile.end[lane] = seat.span.end;
-    tile.begin[lane] = seat.begin;
+    tile.start[lane] = span.start;
+    tile.end[lane] = span.end;
+    tile.begin[lane] = offset - tile_first;
+  }
+  if (lane == 0) {
+    tile.first_taking = tile_first;
+    tile.count = end - tile_first;
+    tile.choosing = choosing;
   }
   __syncwarp();
-  return seat;
+  return span;
 }
 
-// Writes the takings of the tile: picks of the centers that choose (a bit each), all neighbours of the others. Picks are
-// numbers of neighbours where these are `kNumbers`, else as edge_of_pick has them.
-template <bool kNumbers, int kCenters, int kMost>
+// How the neighbours are numbered that a center with a choice takes.
+enum class Picks {
+  // As edge_of_pick has them.
+  kEdges,
+  // By their numbers.
+  kNumbers,
+  // Centers with a choice are left out.
+  kNone,
+};
+
+// Writes the takings of the tile but for the centers `left_out`, by `threads` threads.
+template <Picks kPicks, int kCenters, int kMost>
 __device__ __forceinline__ void write_tile(const Sampling<kMost> &job, Tile<kCenters> &tile, uint32_t first,
-                                           uint32_t choosing, uint32_t tile_begin, uint32_t tile_count) {
+                                           uint32_t left_out, uint32_t thread, uint32_t threads) {
   constexpr uint32_t kFlight = 4;
-  const uint32_t *picks = tile.picks();
-  for (uint32_t at = threadIdx.x % 32; at < tile_count; at += 32 * kFlight) {
+  const uint32_t *picks = picks_of(tile);
+  const uint32_t choosing = tile.choosing;
+  for (uint32_t at = thread; at < tile.count; at += threads * kFlight) {
     uint32_t center[kFlight];
     int64_t edge[kFlight];
     uint64_t column[kFlight];
 #pragma unroll
     for (uint32_t k = 0; k < kFlight; k++) {
-      const uint32_t x = at + k * 32;
-      if (x >= tile_count) continue;
-      center[k] = tile.center_of(x);
-      const uint32_t pick = choosing >> center[k] & 1 ? picks[x] : x - tile.begin[center[k]];
-      edge[k] = kNumbers ? tile.start[center[k]] + pick : edge_of_pick(tile.span(center[k]), pick);
+      const uint32_t x = at + k * threads;
+      center[k] = kCenters;
+      if (x >= tile.count) continue;
+      const uint32_t c = tile.center_of(x);
+      if (left_out >> c & 1) continue;
+      center[k] = c;
+      if (kPicks == Picks::kNone || (choosing >> c & 1) == 0) {
+        edge[k] = tile.start[c] + (x - tile.begin[c]);
+      } else {
+        edge[k] = kPicks == Picks::kNumbers ? tile.start[c] + picks[x] : edge_of_pick(tile.span(c), picks[x]);
+      }
       column[k] = column_of(job.takings, edge[k]);
     }
 #pragma unroll
     for (uint32_t k = 0; k < kFlight; k++) {
-      const uint32_t x = at + k * 32;
-      if (x < tile_count) put(job.takings, uint64_t{tile_begin} + x, first + center[k], edge[k], column[k]);
+      const uint64_t to = uint64_t{tile.first_taking} + at + k * threads;
+      if (center[k] != kCenters) put(job.takings, to, first + center[k], edge[k], column[k]);
     }
   }
+}
+
+// Reads a tile and writes its centers of which all are taken, by a block. The others are left to it: tile.choosing.
+template <int kCenters, int kMost>
+__device__ __forceinline__ void begin_tile(const Sampling<kMost> &job, uint32_t first, Tile<kCenters> &tile) {
+  if (threadIdx.x < 32) sit_down(job, first, tile);
+  __syncthreads();
+  write_tile<Picks::kNone>(job, tile, first, tile.choosing, threadIdx.x, blockDim.x);
 }
 
 }  // namespace wmk
