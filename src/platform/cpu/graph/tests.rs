@@ -128,7 +128,11 @@ pub enum By {
 }
 
 pub fn sample(graph: &Graph, centers: &Integers, take: Take, seed: u64, by: By) -> Sampled {
-    let row_pointers = flat(address_of(&graph.row_pointers), DType::Int64, graph.row_pointers.len());
+    let row_pointers = flat(
+        address_of(&graph.row_pointers),
+        DType::Int64,
+        graph.row_pointers.len(),
+    );
     let columns = graph.columns.table();
     let indices = centers.indices();
     let neighbours = Neighbours::Graph {

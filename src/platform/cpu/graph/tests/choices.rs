@@ -8,7 +8,8 @@ use serde_json::Value;
 use std::collections::HashSet;
 
 fn vectors(section: &str) -> Vec<Value> {
-    let all: Value = serde_json::from_str(include_str!("../../../../../tests/data/vectors_rng.json")).unwrap();
+    let all: Value =
+        serde_json::from_str(include_str!("../../../../../tests/data/vectors_rng.json")).unwrap();
     all[section].as_array().unwrap().clone()
 }
 
@@ -19,9 +20,7 @@ fn numbers(case: &Value, name: &str) -> Vec<u64> {
 
 fn number(case: &Value, name: &str) -> u64 {
     let value = &case[name];
-    value
-        .as_u64()
-        .unwrap_or_else(|| value.as_i64().unwrap() as u64)
+    value.as_u64().unwrap_or_else(|| value.as_i64().unwrap() as u64)
 }
 
 #[test]
@@ -133,11 +132,28 @@ fn every_layout() {
     let degrees: Vec<u64> = (0..40).map(|k| 1 + k * 53 % 1700).collect();
     let graph = Graph::new(&degrees, false, |e| 1.0 + (e % 17) as f64);
     let centers: Vec<i64> = (0..40).collect();
-    for most in (1..=1024).step_by(31).chain([32, 33, 64, 96, 97, 1023, 1024, 1025, 1100, 1500]) {
-        check(&graph, &centers, true, Take::AtMost(most), u64::from(most), By::Chance);
+    for most in (1..=1024)
+        .step_by(31)
+        .chain([32, 33, 64, 96, 97, 1023, 1024, 1025, 1100, 1500])
+    {
+        check(
+            &graph,
+            &centers,
+            true,
+            Take::AtMost(most),
+            u64::from(most),
+            By::Chance,
+        );
     }
     for most in [1, 2, 127, 128, 129, 255, 256, 257, 400, 1024, 1025, 1600] {
-        check(&graph, &centers, false, Take::AtMost(most), u64::from(most), By::Floats);
+        check(
+            &graph,
+            &centers,
+            false,
+            Take::AtMost(most),
+            u64::from(most),
+            By::Floats,
+        );
     }
 }
 
@@ -294,7 +310,13 @@ fn totals_beyond_int_are_told() {
     let offsets = [0i32; 4];
     let total = |take| {
         CpuPlatform
-            .sample_offsets(&neighbours, 1 << 40, take, address_of(&offsets), Launch::default())
+            .sample_offsets(
+                &neighbours,
+                1 << 40,
+                take,
+                address_of(&offsets),
+                Launch::default(),
+            )
             .unwrap()
             .total
     };
@@ -317,7 +339,10 @@ fn row_pointers_are_named_for_the_fetch() {
             Launch::default(),
         )
         .unwrap();
-    assert_eq!(std::hint::black_box(ids), [104, 105, -1, -1, 100, 101, -1, -1, -1, -1]);
+    assert_eq!(
+        std::hint::black_box(ids),
+        [104, 105, -1, -1, 100, 101, -1, -1, -1, -1]
+    );
     assert_eq!(std::hint::black_box(spans), [-1; 10]);
     let shifted = [0i64; 3];
     CpuPlatform

@@ -139,8 +139,10 @@ fn self_loops_of_many_rows() {
     let columns: Vec<i32> = (0..90_000).collect();
     let (pointers, out) = loops_of(&row_pointers, &columns).unwrap();
     assert!((0..=30_000).all(|r| pointers[r as usize] == r * 4));
-    assert!((0..30_000).all(|r| out[r * 4..r * 4 + 4]
-        == [r as i32, 3 * r as i32, 3 * r as i32 + 1, 3 * r as i32 + 2]));
+    assert!(
+        (0..30_000)
+            .all(|r| out[r * 4..r * 4 + 4] == [r as i32, 3 * r as i32, 3 * r as i32 + 1, 3 * r as i32 + 2])
+    );
 }
 
 #[test]
