@@ -10,7 +10,7 @@ use crate::comm::Communicator;
 use crate::error::{Result, ensure, fail};
 use crate::kinds::DType;
 use crate::memory::Memory;
-use crate::ops::leg::{encode_words, with_workspace};
+use crate::ops::leg::{decode_words, encode_words, with_workspace};
 use crate::ops::plan::Operation;
 use crate::ops::route::Call;
 use crate::platform::Bootstrap;
@@ -118,6 +118,11 @@ impl Request<'_> {
         let all = session.all_gather(&encode_words(&mine))?;
         drop(session);
         for (rank, theirs) in all.iter().enumerate() {
+            ensure!(
+                !decode_words(theirs).contains(&MISSING),
+                Logic,
+                "rank {rank} passed a graph without row pointers, columns or weights, so nobody can reach its part of them"
+            );
             ensure!(
                 *theirs == all[0],
                 Logic,

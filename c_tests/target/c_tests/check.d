@@ -1,0 +1,2 @@
+target/c_tests/check.o: check.c check.h
+check.h:

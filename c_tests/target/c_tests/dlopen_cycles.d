@@ -1,0 +1,26 @@
+target/c_tests/dlopen_cycles.o: dlopen_cycles.c api.h \
+ /tmp/wt/graph/include/wholememory/embedding.h \
+ /tmp/wt/graph/include/wholememory/env_func_ptrs.h \
+ /tmp/wt/graph/include/wholememory/tensor_description.h \
+ /tmp/wt/graph/include/wholememory/wholememory_tensor.h \
+ /tmp/wt/graph/include/wholememory/wholememory.h \
+ /tmp/wt/graph/include/wholememory/global_reference.h \
+ /tmp/wt/graph/include/wholememory/error.h \
+ /tmp/wt/graph/include/wholememory/graph_op.h \
+ /tmp/wt/graph/include/wholememory/wholegraph_op.h \
+ /tmp/wt/graph/include/wholememory/wholememory_op.h check.h exports.inc \
+ holdings.h
+api.h:
+/tmp/wt/graph/include/wholememory/embedding.h:
+/tmp/wt/graph/include/wholememory/env_func_ptrs.h:
+/tmp/wt/graph/include/wholememory/tensor_description.h:
+/tmp/wt/graph/include/wholememory/wholememory_tensor.h:
+/tmp/wt/graph/include/wholememory/wholememory.h:
+/tmp/wt/graph/include/wholememory/global_reference.h:
+/tmp/wt/graph/include/wholememory/error.h:
+/tmp/wt/graph/include/wholememory/graph_op.h:
+/tmp/wt/graph/include/wholememory/wholegraph_op.h:
+/tmp/wt/graph/include/wholememory/wholememory_op.h:
+check.h:
+exports.inc:
+holdings.h:

@@ -1,0 +1,2 @@
+target/c_tests/holdings.o: holdings.c holdings.h
+holdings.h:

@@ -1,0 +1,19 @@
+target/c_tests/init_finalize.o: init_finalize.c \
+ /tmp/wt/graph/include/wholememory/env_func_ptrs.h \
+ /tmp/wt/graph/include/wholememory/tensor_description.h device.h table.h \
+ env.h check.h harness.h /tmp/wt/graph/include/wholememory/error.h \
+ /tmp/wt/graph/include/wholememory/wholememory.h \
+ /tmp/wt/graph/include/wholememory/global_reference.h \
+ /tmp/wt/graph/include/wholememory/wholememory_tensor.h holdings.h
+/tmp/wt/graph/include/wholememory/env_func_ptrs.h:
+/tmp/wt/graph/include/wholememory/tensor_description.h:
+device.h:
+table.h:
+env.h:
+check.h:
+harness.h:
+/tmp/wt/graph/include/wholememory/error.h:
+/tmp/wt/graph/include/wholememory/wholememory.h:
+/tmp/wt/graph/include/wholememory/global_reference.h:
+/tmp/wt/graph/include/wholememory/wholememory_tensor.h:
+holdings.h:

@@ -1,0 +1,22 @@
+target/c_tests/sample.o: sample.c device.h graph.h \
+ /tmp/wt/graph/include/wholememory/wholegraph_op.h \
+ /tmp/wt/graph/include/wholememory/env_func_ptrs.h \
+ /tmp/wt/graph/include/wholememory/tensor_description.h \
+ /tmp/wt/graph/include/wholememory/wholememory.h \
+ /tmp/wt/graph/include/wholememory/global_reference.h \
+ /tmp/wt/graph/include/wholememory/wholememory_tensor.h table.h env.h \
+ check.h harness.h /tmp/wt/graph/include/wholememory/error.h holdings.h
+device.h:
+graph.h:
+/tmp/wt/graph/include/wholememory/wholegraph_op.h:
+/tmp/wt/graph/include/wholememory/env_func_ptrs.h:
+/tmp/wt/graph/include/wholememory/tensor_description.h:
+/tmp/wt/graph/include/wholememory/wholememory.h:
+/tmp/wt/graph/include/wholememory/global_reference.h:
+/tmp/wt/graph/include/wholememory/wholememory_tensor.h:
+table.h:
+env.h:
+check.h:
+harness.h:
+/tmp/wt/graph/include/wholememory/error.h:
+holdings.h:
