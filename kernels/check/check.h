@@ -17,7 +17,6 @@ void check_large(Tally &tally);
 void check_ids(Tally &tally);
 // Meetings of ranks on streams of one device.
 void check_meetings(Tally &tally);
-// Samplers and what they need.
-void check_graph(Tally &tally);
-// Lists without doubles and self loops; quick: no large ones.
+// Samplers and what they need; lists without doubles and self loops. Quick: few and small ones.
+void check_graph(Tally &tally, bool quick);
 void check_lists(Tally &tally, bool quick);
