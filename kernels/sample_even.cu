@@ -80,6 +80,8 @@ __global__ void __launch_bounds__(kFewThreads) few_kernel(const __grid_constant_
 // More items than lanes: a warp a center with a choice. Items with the same r are found by lists of items that agree in
 // the low bits of r, an item in the lists is its number plus 1.
 constexpr uint32_t kManyThreads = 128;
+// The lists of so many items in a block of two warps have room in the shared memory that a kernel has unasked.
+constexpr uint32_t kItemsForAllWarps = 512;
 
 struct Lists {
   uint32_t *heads;
@@ -160,7 +162,7 @@ __global__ void __launch_bounds__(kManyThreads) many_kernel(const __grid_constan
   extern __shared__ uint64_t room[];
   __shared__ Tile<kSeats> tiles[kManyThreads / 32];
   const uint32_t warp = threadIdx.x / 32;
-  const uint64_t first = (uint64_t{blockIdx.x} * (kManyThreads / 32) + warp) * job.seats;
+  const uint64_t first = (uint64_t{blockIdx.x} * (blockDim.x / 32) + warp) * job.seats;
   if (first >= job.nodes.count) return;
   Tile<kSeats> &tile = tiles[warp];
   sit_down(job, static_cast<uint32_t>(first), tile);
@@ -243,9 +245,9 @@ cudaError_t sample_even(const wmk_sample_args *args, cudaStream_t stream) {
       const auto job = packed(kFew / most, 32);
       few_kernel<kMost><<<tiles(kWarps * job.seats), kFewThreads, kWarps * tile_bytes<32>(most), stream>>>(job);
     } else if (most <= most_items) {
-      constexpr uint32_t kWarps = kManyThreads / 32;
+      const uint32_t warps = most <= kItemsForAllWarps ? kManyThreads / 32 : 2;
       const auto job = packed(1, kSeats);
-      many_kernel<kMost><<<tiles(kWarps * job.seats), kManyThreads, kWarps * Lists::bytes(most), stream>>>(job);
+      many_kernel<kMost><<<tiles(warps * job.seats), warps * 32, warps * Lists::bytes(most), stream>>>(job);
     } else {
       const auto job = packed(1, kSeats);
       places_kernel<kMost><<<tiles(job.seats), kPlaceThreads, 0, stream>>>(
