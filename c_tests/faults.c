@@ -24,7 +24,12 @@ static void wait_for_death(const char* point) {
 
 static bool is(const char* scenario, const char* name) { return !strcmp(scenario, name); }
 
-static int victim_of(const char* scenario) { return is(scenario, "hub") || is(scenario, "sweep-hub") ? 0 : 2; }
+static int victim_of(const char* scenario) {
+  if (is(scenario, "pair")) return 1;
+  return is(scenario, "hub") || is(scenario, "sweep-hub") ? 0 : 2;
+}
+
+static int ranks_of(const char* scenario) { return is(scenario, "pair") ? 2 : RANKS; }
 
 /* What a broken communicator still does, and what it refuses at once. */
 static void aftermath(member* m) {
@@ -90,7 +95,7 @@ static int last_call(member* m, const char* scenario) {
     BALANCED(&env);
     return code;
   }
-  if (is(scenario, "gathers") || is(scenario, "gathers-exchange")) {
+  if (is(scenario, "gathers") || is(scenario, "gathers-exchange") || is(scenario, "pair")) {
     if (victim) wm_child_say("point", 0);
     while ((code = gather_some(m, &env)) == 0) {}
     said(code);
@@ -189,13 +194,13 @@ static void expect_broken(wm_launch* l, int rank, int victim, double died_at, bo
 }
 
 static void one_death(const char* scenario) {
-  int victim = victim_of(scenario);
+  int victim = victim_of(scenario), ranks = ranks_of(scenario);
   double started = wm_now();
   if (is(scenario, "gather") || is(scenario, "gathers-exchange")) setenv("WHOLEMEMORY_ROUTE", "exchange", 1);
-  wm_launch l = wm_launch_start(scenario, RANKS);
+  wm_launch l = wm_launch_start(scenario, ranks);
   unsetenv("WHOLEMEMORY_ROUTE");
   wm_launch_pass_id(&l, 0);
-  for (int i = 0; i < RANKS; i++) wm_launch_report(&l, i, "ready", 20, NULL);
+  for (int i = 0; i < ranks; i++) wm_launch_report(&l, i, "ready", 20, NULL);
   wm_report forked = {.code = 0};
   if (is(scenario, "forked")) wm_launch_report(&l, victim, "forked", 10, &forked);
   wm_launch_report(&l, victim, "point", 10, NULL);
@@ -206,10 +211,10 @@ static void one_death(const char* scenario) {
   if (is(scenario, "idle")) {
     sleep(1);
     died_at = wm_now();
-    for (int i = 0; i < RANKS; i++)
+    for (int i = 0; i < ranks; i++)
       if (i != victim) wm_launch_go(&l, i);
   }
-  for (int i = 0; i < RANKS; i++) {
+  for (int i = 0; i < ranks; i++) {
     if (i == victim) continue;
     if (!is(scenario, "finalize")) {
       expect_broken(&l, i, victim, died_at, true);
@@ -238,10 +243,15 @@ static void death_in_create(void) {
 /* Killed somewhere between the first step of create and its end: an error, or a communicator that is broken. One that never
  * connected is given up after WHOLEMEMORY_TIMEOUT_S. */
 static void deaths_on_the_way(const char* scenario) {
-  const unsigned delays_us[] = {0, 200, 400, 600, 800, 1000, 1300, 1600, 2000, 2500, 3000, 4000, 6000, 12000};
+  /* On a GPU most of the time goes to contexts. */
+  const unsigned host_us[] = {0, 200, 400, 600, 800, 1000, 1300, 1600, 2000, 2500, 3000, 4000, 6000, 12000};
+  const unsigned gpu_us[] = {0, 1000, 10000, 50000, 150000, 300000, 600000};
+  const unsigned* delays_us = wm_gpu() ? gpu_us : host_us;
+  size_t delays = wm_gpu() ? sizeof gpu_us / sizeof *gpu_us : sizeof host_us / sizeof *host_us;
   int victim = victim_of(scenario);
+  double started = wm_now();
   setenv("WHOLEMEMORY_TIMEOUT_S", "1", 1);
-  for (size_t d = 0; d < sizeof delays_us / sizeof *delays_us; d++) {
+  for (size_t d = 0; d < delays; d++) {
     wm_launch l = wm_launch_start(scenario, RANKS);
     wm_launch_pass_id(&l, 0);
     wm_launch_report(&l, victim, "ready", 20, NULL);
@@ -253,6 +263,7 @@ static void deaths_on_the_way(const char* scenario) {
     wm_launch_end(&l);
   }
   unsetenv("WHOLEMEMORY_TIMEOUT_S");
+  printf("%s: %zu deaths in %.2f s\n", scenario, delays, wm_now() - started);
 }
 
 /* A stopped rank is late, not dead. */
@@ -276,9 +287,9 @@ int main(int argc, char** argv) {
   int rank, size;
   const char* scenario;
   if (wm_child_start(argc, argv, &rank, &size, &scenario)) return a_rank(rank, size, scenario);
-  wm_alarm(110);
+  wm_alarm(wm_gpu() ? 200 : 110);
   wm_leftovers before = wm_leftovers_now();
-  const char* const scenarios[] = {"barrier", "hub", "idle", "gather", "gathers", "gathers-exchange", "malloc", "free",
+  const char* const scenarios[] = {"barrier", "hub", "idle", "gather", "gathers", "gathers-exchange", "pair", "malloc", "free",
                                    "destroy", "finalize", "forked", "exit"};
   for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
     if (argc < 2 || is(argv[1], scenarios[i])) one_death(scenarios[i]);

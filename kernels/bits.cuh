@@ -66,6 +66,66 @@ __device__ __forceinline__ void store(uint64_t address, const Bits<1> &b) {
   asm volatile("st.global.u8 [%0], %1;" ::"l"(address), "r"(b.word[0]));
 }
 
+// The word that holds byte `at`; no table in memory, as an index would need.
+template <int kBytes>
+__device__ __forceinline__ uint32_t word_at(const Bits<kBytes> &b, uint32_t at) {
+  if constexpr (kBytes <= 4) {
+    return b.word[0];
+  } else if constexpr (kBytes == 8) {
+    return at & 4 ? b.word[1] : b.word[0];
+  } else {
+    const uint32_t low = at & 4 ? b.word[1] : b.word[0], high = at & 4 ? b.word[3] : b.word[2];
+    return at & 8 ? high : low;
+  }
+}
+
+// Stores kPart bytes of a word, those from byte `at` on, where they belong behind `address`; `at` is a multiple of kPart.
+template <int kPart, int kBytes>
+__device__ __forceinline__ void store_part(uint64_t address, const Bits<kBytes> &b, uint32_t at) {
+  if constexpr (kPart == 8) {
+    store(address + at, Bits<8>{{word_at(b, at), word_at(b, at + 4)}});
+  } else if constexpr (kPart == 4) {
+    store(address + at, Bits<4>{{word_at(b, at)}});
+  } else {
+    store(address + at, Bits<kPart>{{word_at(b, at) >> at % 4 * 8}});
+  }
+}
+
+// The first `bytes` of a word, fewer than all, at an aligned address, in as few stores as there are ones in `bytes`; a
+// multiple of kUnit.
+template <int kUnit, int kBytes>
+__device__ __forceinline__ void store_head(uint64_t address, const Bits<kBytes> &b, uint32_t bytes) {
+  if constexpr (kBytes > 8) {
+    if (bytes & 8) store_part<8>(address, b, 0);
+  }
+  if constexpr (kBytes > 4 && kUnit <= 4) {
+    if (bytes & 4) store_part<4>(address, b, bytes & 8);
+  }
+  if constexpr (kBytes > 2 && kUnit <= 2) {
+    if (bytes & 2) store_part<2>(address, b, bytes & 12);
+  }
+  if constexpr (kBytes > 1 && kUnit == 1) {
+    if (bytes & 1) store_part<1>(address, b, bytes & 14);
+  }
+}
+
+// The last `bytes` of a word, likewise; they end where the word does.
+template <int kUnit, int kBytes>
+__device__ __forceinline__ void store_tail(uint64_t address, const Bits<kBytes> &b, uint32_t bytes) {
+  if constexpr (kBytes > 1 && kUnit == 1) {
+    if (bytes & 1) store_part<1>(address, b, kBytes - bytes);
+  }
+  if constexpr (kBytes > 2 && kUnit <= 2) {
+    if (bytes & 2) store_part<2>(address, b, kBytes - (bytes & 14));
+  }
+  if constexpr (kBytes > 4 && kUnit <= 4) {
+    if (bytes & 4) store_part<4>(address, b, kBytes - (bytes & 12));
+  }
+  if constexpr (kBytes > 8) {
+    if (bytes & 8) store_part<8>(address, b, kBytes - 8);
+  }
+}
+
 template <class T>
 __device__ __forceinline__ Bits<sizeof(T)> bits_of(const T &value) {
   Bits<sizeof(T)> b;

@@ -176,9 +176,15 @@ __global__ void __launch_bounds__(kThreads, kBlocks) shifted_rows(const __grid_c
       const auto piece = convert_piece<To>(value_of<Piece<From, kCount>>(in));
       const uint64_t to = cells[k].to + first[k] * static_cast<int64_t>(sizeof(To));
       const bool stores = cells[k].live && lane != 31;
-      if (stores && first[k] >= 0 && first[k] + kCount <= cols) {
+      const bool begins = first[k] >= 0, ends = first[k] + kCount <= cols;
+      if (stores && begins && ends) {
         store(to, bits_of(piece));
+      } else if (stores && ends) {
+        store_tail<sizeof(To)>(to, bits_of(piece), max(first[k] + kCount, 0) * sizeof(To));
+      } else if (stores && begins) {
+        store_head<sizeof(To)>(to, bits_of(piece), max(cols - first[k], 0) * sizeof(To));
       } else if (stores) {
+        // A row within one piece.
 #pragma unroll
         for (int i = 0; i < kCount; i++) {
           if (first[k] + i >= 0 && first[k] + i < cols) store(to + i * sizeof(To), bits_of(piece.at[i]));

@@ -27,7 +27,9 @@ NAMED(cuMemcpyAsync) NAMED(cuMemcpyHtoD_v2) NAMED(cuMemcpyDtoH_v2) NAMED(cuPoint
 NAMED(cuMemGetAllocationGranularity) NAMED(cuMemAddressReserve) NAMED(cuMemAddressFree) NAMED(cuMemCreate)
 NAMED(cuMemRelease) NAMED(cuMemMap) NAMED(cuMemUnmap) NAMED(cuMemSetAccess) NAMED(cuMemExportToShareableHandle)
 NAMED(cuMemImportFromShareableHandle) NAMED(cuMemHostRegister_v2) NAMED(cuMemHostUnregister)
-NAMED(cuMemHostGetDevicePointer_v2) NAMED(cuMemAlloc_v2) NAMED(cuMemFree_v2) NAMED(cuMemHostAlloc) NAMED(cuMemFreeHost)
+NAMED(cuMemHostGetDevicePointer_v2) NAMED(cuMemAlloc_v2) NAMED(cuMemFree_v2) NAMED(cuMemHostAlloc)
+NAMED(cuMemPoolCreate) NAMED(cuMemPoolSetAttribute) NAMED(cuMemPoolTrimTo) NAMED(cuMemPoolDestroy)
+NAMED(cuMemAllocFromPoolAsync) NAMED(cuMemFreeAsync) NAMED(cuMemFreeHost)
 int cuCtxGetCurrent(void** context) { *context = 0; return 0; }
 int cuDeviceGet(int* device, int ordinal) { *device = ordinal; return 0; }
 #endif

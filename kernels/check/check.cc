@@ -2,6 +2,7 @@
 //   check_kernels [rounds] [quick|all] [section]     rounds of the gather and scatter cases (default 6); quick leaves
 //   out the largest call; with a section only that one
 
+#include "../args_learning.h"
 #include "check.h"
 
 int main(int argc, char **argv) {
@@ -16,6 +17,10 @@ int main(int argc, char **argv) {
   CUDA(wmk_scatter(nullptr, nullptr));
   CUDA(wmk_bucket(nullptr, nullptr));
   CUDA(wmk_meet(nullptr, nullptr));
+  CUDA(wmk_group(nullptr, nullptr));
+  CUDA(wmk_step(nullptr, nullptr));
+  CUDA(wmk_map_rows(nullptr, nullptr));
+  CUDA(wmk_set(nullptr, nullptr));
   Tally tally;
   auto section = [&](const char *name, auto body) {
     if (argc > 3 && strcmp(argv[3], name) != 0) return;
@@ -27,6 +32,7 @@ int main(int argc, char **argv) {
   section("rows in tight memory", [&] { check_rows_in_tight_memory(tally); });
   section("ids", [&] { check_ids(tally); });
   section("rows", [&] { check_rows(tally, rounds); });
+  section("learning", [&] { check_learning(tally, rounds); });
   section("meetings", [&] { check_meetings(tally); });
   if (argc <= 2 || strcmp(argv[2], "quick") != 0) section("a large gather", [&] { check_large(tally); });
   printf("%d passed, %d failed\n", tally.passed, tally.failed);

@@ -17,3 +17,5 @@ void check_large(Tally &tally);
 void check_ids(Tally &tally);
 // Meetings of ranks on streams of one device.
 void check_meetings(Tally &tally);
+// The gradient step; `rounds` times all widths.
+void check_learning(Tally &tally, int rounds);

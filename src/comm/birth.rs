@@ -282,15 +282,18 @@ impl Birth {
                 .map(|s| Link::start(self.control.shared(), s, tag, receiver.clone(), MOST_BODY_BYTES))
                 .transpose()
         };
-        let links = streams
-            .into_iter()
-            .enumerate()
-            .map(start)
-            .collect::<Result<Vec<_>>>()?;
+        let (mut links, mut failure) = (Vec::new(), None);
+        for one in streams.into_iter().enumerate().map(start) {
+            failure = failure.or(one.as_ref().err().cloned());
+            links.push(one.unwrap_or_default());
+        }
         net.set_links(links);
-        let made = self.furnish(&net);
-        if made.is_err() {
-            // Without a goodbye where the ranks did not agree on the failure; those who did are leaving as well.
+        let made = match failure {
+            Some(error) => Err(error),
+            None => self.furnish(&net),
+        };
+        if let Err(error) = &made {
+            net.give_up(error);
             net.depart();
             net.close();
         }

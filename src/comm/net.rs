@@ -143,6 +143,20 @@ impl Net {
         self.abort();
     }
 
+    /// This rank alone ends the making of the communicator: the others learn why, where they would else see a death. Nothing new
+    /// to ranks that have agreed on the failure, or that know of one.
+    pub fn give_up(&self, error: &Error) {
+        if self.failure().is_some() {
+            return;
+        }
+        let who = self.named(self.rank);
+        let what = format!("{who} gave up while the communicator was made: {}", error.what);
+        match self.rank {
+            0 => self.break_with(what),
+            _ => self.tell_broken(&Error::new(Kind::Communication, what)),
+        }
+    }
+
     /// Why collective calls cannot succeed any more, if so.
     pub fn failure(&self) -> Option<Error> {
         if !self.troubled.load(Ordering::Acquire) {
@@ -164,12 +178,17 @@ impl Net {
         }
     }
 
-    fn dead(&self, rank: usize, why: &str) -> String {
+    fn named(&self, rank: usize) -> String {
         let who = self
             .who
             .get()
             .map_or(String::new(), |w| format!(" ({})", w[rank]));
-        format!("rank {rank}{who} died: its connection {why} without a goodbye; the communicator is unusable")
+        format!("rank {rank}{who}")
+    }
+
+    fn dead(&self, rank: usize, why: &str) -> String {
+        let who = self.named(rank);
+        format!("{who} died: its connection {why} without a goodbye; the communicator is unusable")
     }
 
     /// The frame of `sequence` from `from`, if it is here; older ones belong to calls that failed.

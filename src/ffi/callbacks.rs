@@ -10,7 +10,7 @@ use super::wholememory::library::wholememory_error_code_t;
 use crate::error::{Error, Kind, Result, fail};
 use crate::kinds::{AllocationType, DType};
 use crate::ops::{Buffers, Scratch};
-use crate::platform::{Words, current};
+use crate::platform::{Stream, Words, current};
 use crate::span::Address;
 use crate::tensor::{Description, memory_size_bytes};
 use std::cell::{Cell, UnsafeCell};
@@ -78,6 +78,7 @@ impl Held {
 /// The memory functions of one call: the caller's, or the library's pool where the caller gave none.
 pub(crate) struct Environment {
     functions: Option<wholememory_env_func_t>,
+    stream: Option<Stream>,
     held: Held,
 }
 
@@ -94,7 +95,17 @@ impl Environment {
         Environment {
             // SAFETY: by the contract of this function.
             functions: (!functions.is_null()).then(|| unsafe { functions.read() }),
+            stream: None,
             held: Held::default(),
+        }
+    }
+
+    /// Names the stream of the call, in whose order scratch of the library's own is used again; with none named, giving a block
+    /// back waits for the GPU.
+    pub(crate) fn on(self, stream: Stream) -> Environment {
+        Environment {
+            stream: Some(stream),
+            ..self
         }
     }
 
@@ -232,7 +243,7 @@ impl Buffers for Environment {
         };
         let Some(functions) = &self.functions else {
             if kind == AllocationType::Device
-                && let Some(block) = current()?.scratch(bytes)?
+                && let Some(block) = current()?.scratch(bytes, self.stream)?
             {
                 return Ok(Box::new(OnDevice(block)));
             }

@@ -10,7 +10,6 @@ use super::wholememory::library::wholememory_error_code_t;
 use super::wholememory_tensor::wholememory_tensor_t;
 use crate::ops::{self, EnvTestContexts};
 use crate::platform::Stream;
-
 use std::ffi::{c_int, c_void};
 
 /// `output[i] = table[indices[i]]` for every i, converted to the dtype of `output`. Rows of negative ids and of ids
@@ -34,7 +33,7 @@ pub unsafe extern "C-unwind" fn wholememory_gather(
     gather_sms: c_int,
 ) -> wholememory_error_code_t {
     // SAFETY: the caller's struct is NULL or valid during the call.
-    let environment = unsafe { Environment::new(p_env_fns) };
+    let environment = unsafe { Environment::new(p_env_fns) }.on(Stream(stream as usize));
     environment.run(|buffers| {
         let (table, mut prior) = table_operand("wholememory_tensor", wholememory_tensor)?;
         let indices = or_none(operand("indices_tensor", indices_tensor), &mut prior);
@@ -67,7 +66,7 @@ pub unsafe extern "C-unwind" fn wholememory_scatter(
     scatter_sms: c_int,
 ) -> wholememory_error_code_t {
     // SAFETY: the caller's struct is NULL or valid during the call.
-    let environment = unsafe { Environment::new(p_env_fns) };
+    let environment = unsafe { Environment::new(p_env_fns) }.on(Stream(stream as usize));
     environment.run(|buffers| {
         let (table, mut prior) = table_operand("wholememory_tensor", wholememory_tensor)?;
         let input = or_none(operand("input_tensor", input_tensor), &mut prior);
@@ -102,7 +101,7 @@ pub unsafe extern "C-unwind" fn wholememory_env_test_op(
     stream: *mut c_void,
 ) -> wholememory_error_code_t {
     // SAFETY: the caller's struct is NULL or valid during the call.
-    let environment = unsafe { Environment::new(p_env_fns) };
+    let environment = unsafe { Environment::new(p_env_fns) }.on(Stream(stream as usize));
     let given = environment.required();
     environment.run(|buffers| {
         let input = operand("input_tensor", input_tensor)?;

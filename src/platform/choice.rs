@@ -43,6 +43,11 @@ pub fn bind() -> Result<Arc<dyn Member>> {
     }
 }
 
+/// Gives back what the library keeps of scratch that no call uses.
+pub fn trim_scratch() {
+    cuda::trim_scratch();
+}
+
 /// Where the runtime's `cudaDeviceProp` of a device lies, for the life of the process; -1 is the caller's current device.
 /// `None` for a device that is not there, on the CPU platform, and in a library built without nvcc. Makes no context.
 pub fn device_properties(ordinal: i32) -> Option<Address> {

@@ -2,10 +2,12 @@
 //! A platform is chosen once per process; the rooms above speak to it through the traits below.
 
 pub mod bootstrap;
+pub mod caching;
 mod choice;
 pub mod cpu;
 pub mod cuda;
 pub mod graph;
+pub mod learning;
 pub mod meeting;
 pub mod pages;
 pub mod process;
@@ -16,7 +18,7 @@ use crate::error::{Result, ensure, fail};
 use crate::kinds::{DType, Location};
 use crate::span::Address;
 pub use bootstrap::{Bootstrap, Term, agree, agree_or};
-pub use choice::{at_init, bind, current, device_properties, fork_device_count};
+pub use choice::{at_init, bind, current, device_properties, fork_device_count, trim_scratch};
 use std::sync::Arc;
 
 /// A CUDA stream as the caller gave it (0 is the default stream). The CPU platform ignores it.
@@ -54,6 +56,16 @@ pub trait Platform: Send + Sync {
         &graph::NoGraphs
     }
 
+    /// What tables that learn need beyond that.
+    fn learning(&self) -> &dyn learning::LearningKernels {
+        &learning::CannotLearn
+    }
+
+    /// What caches of tables need beyond that.
+    fn caching(&self) -> &dyn caching::CacheKernels {
+        &caching::CannotCache
+    }
+
     /// Makes the transport that moves bytes between the ranks of one host by local copies. Collective over `boot`.
     fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>>;
 
@@ -73,10 +85,11 @@ pub trait Platform: Send + Sync {
     }
 
     /// Scratch for a caller who gives no memory functions, where plain host memory will not do (`None`: it will). The block may
-    /// be dropped when the operation has been enqueued: the drop waits for the work that uses it.
+    /// be dropped when the operation has been enqueued on `stream`: its next user comes behind it. With no stream named the
+    /// drop waits for the work that uses it.
     /// # Errors
     /// OUT_OF_MEMORY, CUDA_ERROR.
-    fn scratch(&self, _bytes: usize) -> Result<Option<Box<dyn Words>>> {
+    fn scratch(&self, _bytes: usize, _stream: Option<Stream>) -> Result<Option<Box<dyn Words>>> {
         Ok(None)
     }
 

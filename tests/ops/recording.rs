@@ -25,15 +25,19 @@ const SIDE: Stream = Stream(2);
 
 /// The CPU platform with streams that are told apart, and how often each was used.
 #[derive(Default)]
-struct Streams(Mutex<BTreeMap<usize, usize>>);
+struct Streams {
+    uses: Mutex<BTreeMap<usize, usize>>,
+    /// Fails to get acquainted, by itself.
+    is_shy: bool,
+}
 
 impl Streams {
     fn used(&self, stream: Stream) {
-        *self.0.lock().unwrap().entry(stream.0).or_default() += 1;
+        *self.uses.lock().unwrap().entry(stream.0).or_default() += 1;
     }
 
     fn take(&self) -> BTreeMap<usize, usize> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        std::mem::take(&mut self.uses.lock().unwrap())
     }
 }
 
@@ -159,7 +163,10 @@ impl Member for Streams {
     }
 
     fn acquaint(&self, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
-        CpuPlatform.acquaint(boot, host_of)
+        match self.is_shy {
+            true => Err(Error::new(Kind::Cuda, "no wish to know anybody")),
+            false => CpuPlatform.acquaint(boot, host_of),
+        }
     }
 }
 
@@ -223,23 +230,53 @@ fn one_records(comm: &Arc<Communicator>, streams: &Streams, memory_type: MemoryT
     table.memory.free().unwrap();
 }
 
-#[test]
-fn a_rank_that_records_is_refused_alone() {
+/// Three ranks make a communicator, the shy ones on a platform that fails them alone.
+fn three_ranks(shy: Option<i32>, body: impl Fn(i32, Result<Arc<Communicator>>, &Streams) + Sync) {
     let id = UniqueId::create().unwrap();
     std::thread::scope(|scope| {
         for rank in 0..3 {
-            let id = &id;
+            let (id, body) = (&id, &body);
             scope.spawn(move || {
                 crate::world::or_end_the_process(rank as usize, || {
-                    let streams = Arc::new(Streams::default());
+                    let streams = Arc::new(Streams {
+                        is_shy: shy == Some(rank),
+                        ..Streams::default()
+                    });
                     let bound: Arc<dyn Member> = streams.clone();
-                    let comm = Communicator::create_on(id, rank, 3, || Ok(bound)).unwrap();
-                    for memory_type in [MemoryType::Distributed, MemoryType::Hierarchy] {
-                        one_records(&comm, &streams, memory_type);
-                    }
-                    comm.destroy().unwrap();
+                    body(rank, Communicator::create_on(id, rank, 3, || Ok(bound)), &streams);
                 });
             });
         }
     });
+}
+
+#[test]
+fn a_rank_that_records_is_refused_alone() {
+    three_ranks(None, |_, comm, streams| {
+        let comm = comm.unwrap();
+        for memory_type in [MemoryType::Distributed, MemoryType::Hierarchy] {
+            one_records(&comm, streams, memory_type);
+        }
+        comm.destroy().unwrap();
+    });
+}
+
+#[test]
+fn a_rank_that_gives_up_alone_tells_the_others_why() {
+    for shy in 0..3 {
+        three_ranks(Some(shy), |rank, comm, _| {
+            if rank == shy {
+                assert_eq!(comm.err().unwrap().kind, Kind::Cuda);
+                return;
+            }
+            // Others may have been through already: then it is their next call that fails.
+            let error = comm.and_then(|comm| comm.barrier()).unwrap_err();
+            assert_eq!(error.kind, Kind::Communication);
+            let wanted = format!("rank {shy} ");
+            assert!(
+                error.what.starts_with(&wanted) && error.what.contains("no wish to know anybody"),
+                "{error}"
+            );
+        });
+    }
 }

@@ -121,6 +121,7 @@ pub unsafe extern "C" fn wholememory_finalize() -> wholememory_error_code_t {
         let communicators: Vec<_> = all.iter().map(|(_, object)| object.comm.clone()).collect();
         depart_all(&communicators);
         all.iter().for_each(|(handle, _)| forget_communicator(*handle));
+        platform::trim_scratch();
         Ok(())
     })
 }

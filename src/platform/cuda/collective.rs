@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 /// How long a rank looks at its own NCCL before it meets the others.
 const LOOK: Duration = Duration::from_millis(2);
 const LEAST_PAUSE: Duration = Duration::from_micros(10);
+/// The same for a call that failed, whose buffers NCCL may still write to until then. Calls return within 5 s of a death.
+const BUFFERS_LIMIT: Duration = Duration::from_secs(3);
 /// How long a rank that leaves waits for NCCL to let go; what takes longer goes on beside it.
 const ABORT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -322,8 +324,8 @@ impl Parts<'_> {
 }
 
 impl Transport for NcclTransport {
-    /// The bytes are there when the stream has got so far. Counts that do not fit hang the streams until the communicator
-    /// breaks; the operations above have agreed on theirs.
+    /// The bytes are there when the stream has got so far; after a failure nothing touches the buffers any more. Counts that do
+    /// not fit hang the streams until the communicator breaks; the operations above have agreed on theirs.
     fn all_to_all_v(
         &self,
         boot: &dyn Bootstrap,
@@ -341,8 +343,9 @@ impl Transport for NcclTransport {
         };
         let begun = self.0.enqueue(&parts, boot.rank(), stream);
         self.0.complete(boot, begun).inspect_err(|_| {
-            // Some ranks may have enqueued what others never will: the streams are freed on all of them.
-            self.0.abort_beside();
+            // Some ranks may have enqueued what others never will: the streams are freed on all of them, and what has begun
+            // is over before the callers give the buffers back.
+            self.0.abort_within(BUFFERS_LIMIT);
         })
     }
 

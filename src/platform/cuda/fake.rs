@@ -4,7 +4,8 @@
 
 use super::functions::Functions;
 use cudarc::driver::sys::{
-    CUdevice_attribute as Attribute, CUmemAccessDesc, CUmemAllocationProp, CUpointer_attribute, CUuuid,
+    CUdevice_attribute as Attribute, CUmemAccessDesc, CUmemAllocationProp, CUmemPoolProps,
+    CUpointer_attribute, CUuuid,
 };
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 use std::cell::RefCell;
@@ -27,6 +28,9 @@ struct State {
     mapped: BTreeMap<usize, usize>,
     registered: BTreeMap<usize, usize>,
     pinned: BTreeMap<usize, usize>,
+    pools: Vec<u64>,
+    /// Blocks of pools: their sizes and streams.
+    pooled: BTreeMap<usize, (usize, usize)>,
     events: Vec<u64>,
     retained: i64,
     /// Calls of all desks in their order: the desk's rank, the function, and the address where there is one.
@@ -51,6 +55,8 @@ impl World {
             ("mappings", s.mapped.len()),
             ("registrations", s.registered.len()),
             ("pinned blocks", s.pinned.len()),
+            ("pools", s.pools.len()),
+            ("pooled blocks", s.pooled.len()),
             ("events", s.events.len()),
             ("contexts", s.retained as usize),
         ]
@@ -78,6 +84,7 @@ pub struct Desk {
     pub driver_version: c_int,
     pub capability: (c_int, c_int),
     pub shares_memory: bool,
+    pub has_pools: bool,
     /// What this desk reads back through [`Functions::cuMemcpyDtoH_v2`] is wrong.
     pub reads_garbage: bool,
     /// Device and host see registered memory at different addresses.
@@ -101,6 +108,7 @@ impl Desk {
             driver_version: 13000,
             capability: (9, 0),
             shares_memory: true,
+            has_pools: true,
             reads_garbage: false,
             shifted: false,
             can_access_peers: true,
@@ -216,6 +224,7 @@ fakes! {
             Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => d.capability.1,
             Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => 132,
             Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED => c_int::from(d.shares_memory),
+            Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED => c_int::from(d.has_pools),
             Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => 1,
             Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID => -1,
             _ => 0,
@@ -382,6 +391,38 @@ fakes! {
         let bytes = world.state().pinned.remove(&(base as usize)).expect("an allocated block");
         let words = std::ptr::slice_from_raw_parts_mut(base as *mut u64, bytes.div_ceil(8));
         // SAFETY: the box that `cuMemAlloc_v2` leaked.
+        drop(unsafe { Box::from_raw(words) });
+        0
+    }
+    fn cuMemPoolCreate(pool: *mut u64, properties: *const CUmemPoolProps) at 0, |world| {
+        // SAFETY: the caller's properties.
+        assert_eq!(unsafe { (*properties).location.id }, 0);
+        let mut s = world.state();
+        s.next += 1;
+        let id = s.next;
+        s.pools.push(id);
+        put(pool, id)
+    }
+    fn cuMemPoolSetAttribute(pool: u64, _attribute: c_uint, value: *mut u64) at 0, |world| {
+        assert!(world.state().pools.contains(&pool));
+        // SAFETY: the caller's value.
+        assert_eq!(unsafe { *value }, u64::MAX);
+        0
+    }
+    fn cuMemPoolTrimTo(pool: u64, _kept: usize) at 0, |world| { assert!(world.state().pools.contains(&pool)); 0 }
+    fn cuMemPoolDestroy(pool: u64) at 0, |world| { world.state().pools.retain(|p| *p != pool); 0 }
+    fn cuMemAllocFromPoolAsync(base: *mut u64, bytes: usize, pool: u64, stream: usize) at 0, |world| {
+        let mut s = world.state();
+        assert!(s.pools.contains(&pool));
+        let block = Box::into_raw(vec![0u64; bytes.div_ceil(8)].into_boxed_slice()).cast::<u64>() as usize;
+        s.pooled.insert(block, (bytes, stream));
+        put(base, block as u64)
+    }
+    fn cuMemFreeAsync(base: u64, stream: usize) at base, |world| {
+        let (bytes, taken_for) = world.state().pooled.remove(&(base as usize)).expect("a block of a pool");
+        assert_eq!(stream, taken_for);
+        let words = std::ptr::slice_from_raw_parts_mut(base as *mut u64, bytes.div_ceil(8));
+        // SAFETY: the box that `cuMemAllocFromPoolAsync` leaked.
         drop(unsafe { Box::from_raw(words) });
         0
     }

@@ -6,8 +6,11 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 pub const FAILS: c_int = 3;
+/// What arrives while a communicator is aborted.
+pub const LATE: u8 = 0xAB;
 
 /// What the ranks of all communicators of a test share.
 #[derive(Default)]
@@ -43,6 +46,8 @@ pub struct Seat {
     pub failing: Option<&'static str>,
     /// Its enqueued work never gets done, as if the peer were dead.
     pub stuck: bool,
+    /// Aborting takes so long, and until then what is awaited may still arrive.
+    pub slow_abort: Duration,
     group: Vec<Work>,
 }
 
@@ -52,6 +57,7 @@ impl Seat {
             exchange: exchange.clone(),
             failing: None,
             stuck: false,
+            slow_abort: Duration::ZERO,
             group: Vec::new(),
         }
     }
@@ -81,6 +87,7 @@ struct Comm {
     rank: c_int,
     ranks: c_int,
     stuck: bool,
+    slow_abort: Duration,
     awaited: Vec<(usize, usize, c_int)>,
     finalized: bool,
 }
@@ -134,7 +141,7 @@ mod calls {
         if fails("ncclCommInitRankConfig") {
             return FAILS;
         }
-        let (exchange, stuck) = seat(|s| (s.exchange.clone(), s.stuck));
+        let (exchange, stuck, slow_abort) = seat(|s| (s.exchange.clone(), s.stuck, s.slow_abort));
         let mut state = exchange.state();
         *state.joined.entry(id.0[0]).or_default() += 1;
         state.alive += 1;
@@ -145,6 +152,7 @@ mod calls {
             rank,
             ranks,
             stuck,
+            slow_abort,
             awaited: Vec::new(),
             finalized: false,
         });
@@ -194,6 +202,13 @@ mod calls {
         // SAFETY: the box that `ncclCommInitRankConfig` leaked, ended once.
         let comm = unsafe { Box::from_raw(handle.cast::<Comm>()) };
         assert!(aborted || comm.finalized, "destroyed without being finalized");
+        if !comm.slow_abort.is_zero() {
+            std::thread::sleep(comm.slow_abort);
+            for (to, bytes, _) in &comm.awaited {
+                // SAFETY: the receiver's buffer, which it keeps until the communicator is gone.
+                unsafe { std::ptr::write_bytes(*to as *mut u8, LATE, *bytes) };
+            }
+        }
         let mut state = comm.exchange.state();
         state.alive -= 1;
         state.aborted += usize::from(aborted);

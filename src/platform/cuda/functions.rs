@@ -6,7 +6,8 @@ use crate::error::{Error, Kind, Result};
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUmemAccessDesc,
     CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemGenericAllocationHandle, CUpointer_attribute, CUstream, CUuuid,
+    CUmemGenericAllocationHandle, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUpointer_attribute,
+    CUstream, CUuuid,
 };
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -56,6 +57,12 @@ library! {
         required cuMemHostGetDevicePointer_v2: fn(device: *mut CUdeviceptr, host: *mut c_void, flags: c_uint) -> c_int;
         required cuMemAlloc_v2: fn(base: *mut CUdeviceptr, bytes: usize) -> c_int;
         required cuMemFree_v2: fn(base: CUdeviceptr) -> c_int;
+        required cuMemPoolCreate: fn(pool: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> c_int;
+        required cuMemPoolSetAttribute: fn(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) -> c_int;
+        required cuMemPoolTrimTo: fn(pool: CUmemoryPool, kept_bytes: usize) -> c_int;
+        required cuMemPoolDestroy: fn(pool: CUmemoryPool) -> c_int;
+        required cuMemAllocFromPoolAsync: fn(base: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) -> c_int;
+        required cuMemFreeAsync: fn(base: CUdeviceptr, stream: CUstream) -> c_int;
         required cuMemHostAlloc: fn(base: *mut *mut c_void, bytes: usize, flags: c_uint) -> c_int;
         required cuMemFreeHost: fn(base: *mut c_void) -> c_int;
         optional cuGetErrorString: fn(code: c_int, text: *mut *const c_char) -> c_int;

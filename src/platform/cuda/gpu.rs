@@ -50,6 +50,8 @@ pub struct Facts {
     pub page_bytes: usize,
     /// Kernels read memory that nobody registered.
     pub reads_pageable: bool,
+    /// Has pools of memory in the order of streams.
+    pub has_pools: bool,
     /// The NUMA node nearest to it, where the system has such nodes.
     pub numa_node: Option<u32>,
 }
@@ -463,6 +465,7 @@ fn facts(functions: &Functions, device: CUdevice) -> Result<Facts> {
         capability,
         page_bytes: page_bytes(functions, device)?,
         reads_pageable: ask(Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)? != 0,
+        has_pools: ask(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
         numa_node: ask(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID)
             .ok()
             .and_then(|node| u32::try_from(node).ok()),

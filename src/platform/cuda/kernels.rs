@@ -2,6 +2,7 @@
 //! runtime's words. Addresses in the arguments are the callers' responsibility.
 
 use super::launch::{BucketArgs, FillArgs, MeetArgs, OrderArgs, RowsArgs, UniqueArgs};
+use super::learning::{GroupArgs, MapRowsArgs, SetArgs, StepArgs};
 use crate::error::Result;
 use crate::platform::Stream;
 
@@ -87,6 +88,20 @@ operations! {
     /// # Errors
     /// CUDA_ERROR.
     fn fill = wmk_fill(FillArgs), "adding row numbers";
+    /// Without scratch, only how much is needed.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn group = wmk_group(GroupArgs), "grouping gradients by row";
+    /// Without scratch, only how much is needed.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn step = wmk_step(StepArgs), "the gradient step";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn map_rows = wmk_map_rows(MapRowsArgs), "mapping rows by round robin";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn set = wmk_set(SetArgs), "setting values";
 }
 
-pub use linked::{bucket, fill, gather, load, meet, order, scatter, unique};
+pub use linked::{bucket, fill, gather, group, load, map_rows, meet, order, scatter, set, step, unique};

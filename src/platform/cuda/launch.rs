@@ -245,12 +245,10 @@ pub fn id_bits(rows: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::super::board::BoardHead;
+    use super::super::layouts::{assert_layouts, layouts};
     use super::*;
     use crate::error::Kind;
     use crate::kinds::DType;
-    use std::fmt::Write;
-    use std::mem::offset_of;
-    use std::process::Command;
 
     fn table(places: Places<'_>) -> Table<'_> {
         Table {
@@ -373,12 +371,6 @@ mod tests {
         assert_eq!([0, 1, 2, 3, 4, 5].map(id_bits), [1, 1, 1, 2, 2, 3]);
     }
 
-    macro_rules! layouts {
-        ($($rust:ident = $c:literal { $($field:ident),+ })+) => {
-            [$(($c, size_of::<$rust>(), vec![$((stringify!($field), offset_of!($rust, $field))),+])),+]
-        };
-    }
-
     /// The structs of kernels/args.h, as a C++ compiler lays them out, are those of this file.
     #[test]
     fn layouts_are_those_of_the_header() {
@@ -402,33 +394,12 @@ mod tests {
             BoardHead = "wmk_board" { epoch, blocks_done, ranks, rank, reserved }
             FillArgs = "wmk_fill_args" { input, output, stride_bytes, rows, cols, dtype, reserved }
         };
-        let mut source =
-            String::from("#include <cstddef>\n#include \"args.h\"\n#include \"common/place.h\"\n");
-        for (name, bytes, fields) in &structs {
-            writeln!(source, "static_assert(sizeof({name}) == {bytes}, \"{name}\");").unwrap();
-            for (field, at) in fields {
-                writeln!(
-                    source,
-                    "static_assert(offsetof({name}, {field}) == {at}, \"{name}.{field}\");"
-                )
-                .unwrap();
-            }
-        }
-        writeln!(source, "static_assert(WMK_MAX_BUCKETS == {MOST_BUCKETS} && wmk::many_places == {MOST_PLACES} && WMK_MOST_ORDER_BITS == {MOST_ORDER_BITS} && WMK_MEET_ARRIVE == {MEET_ARRIVE} && WMK_MEET_WAIT == {MEET_WAIT}, \"constants\");").unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("layouts.cc");
-        std::fs::write(&file, source).unwrap();
-        let compiler = std::env::var_os("CXX").unwrap_or_else(|| "g++".into());
-        let kernels = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels");
-        let output = Command::new(compiler)
-            .args(["-std=c++17", "-fsyntax-only", "-I", kernels])
-            .arg(&file)
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let constants = [
+            format!("WMK_MAX_BUCKETS == {MOST_BUCKETS}"),
+            format!("wmk::many_places == {MOST_PLACES}"),
+            format!("WMK_MOST_ORDER_BITS == {MOST_ORDER_BITS}"),
+            format!("WMK_MEET_ARRIVE == {MEET_ARRIVE} && WMK_MEET_WAIT == {MEET_WAIT}"),
+        ];
+        assert_layouts(&["args.h", "common/place.h"], &structs, &constants);
     }
 }

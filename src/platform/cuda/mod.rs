@@ -14,12 +14,16 @@ mod gpu;
 mod host;
 mod kernels;
 mod launch;
+#[cfg(test)]
+mod layouts;
+mod learning;
 mod loader;
 mod mailbox;
 pub mod nccl;
 mod probe;
 mod properties;
 mod rows;
+mod scratch;
 mod segments;
 #[cfg(test)]
 mod tests;
@@ -30,6 +34,7 @@ mod words;
 pub use loader::Unusable;
 pub use properties::device_properties;
 
+use super::learning::LearningKernels;
 use super::{
     Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
 };
@@ -40,6 +45,7 @@ use board::Boards;
 use collective::Abortable;
 use gpu::Gpu;
 use mailbox::Mailboxes;
+use scratch::ScratchPool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A GPU as one rank of one communicator uses it.
@@ -54,6 +60,8 @@ pub struct CudaPlatform {
     /// Where the ranks meet in the order of their streams; none where they do not. Goes after the abort word, whose end ends
     /// the waits.
     boards: OnceLock<Boards>,
+    /// Made when a call first needs it; none where the driver has no pools.
+    scratch: OnceLock<Option<Arc<ScratchPool>>>,
 }
 
 /// What the ranks of the communicator know of each other.
@@ -79,11 +87,13 @@ pub fn bind() -> Result<Arc<dyn Member>> {
 /// Devices that calls without a communicator can be bound to; CUDA shows a process fewer.
 const MOST_DEVICES: usize = 128;
 
+/// The devices of calls without a communicator.
+static BOUND: [OnceLock<CudaPlatform>; MOST_DEVICES] = [const { OnceLock::new() }; MOST_DEVICES];
+
 /// The platform on the caller's current device, for calls that belong to no communicator. The device stays bound.
 /// # Errors
 /// Those of [`bind`].
 pub fn current() -> Result<&'static dyn Platform> {
-    static BOUND: [OnceLock<CudaPlatform>; MOST_DEVICES] = [const { OnceLock::new() }; MOST_DEVICES];
     check_built()?;
     let functions = gpu::functions()?;
     let device = gpu::current_device(functions)?;
@@ -100,6 +110,15 @@ pub fn current() -> Result<&'static dyn Platform> {
         let _ = place.set(made);
     }
     Ok(place.get().expect("set above"))
+}
+
+/// Gives free scratch of all devices back to the system.
+pub fn trim_scratch() {
+    for platform in BOUND.iter().filter_map(OnceLock::get) {
+        if let Some(Some(pool)) = platform.scratch.get() {
+            pool.trim();
+        }
+    }
 }
 
 fn check_built() -> Result<()> {
@@ -119,6 +138,7 @@ impl CudaPlatform {
             abortables: Mutex::default(),
             mailboxes: Mailboxes::default(),
             boards: OnceLock::new(),
+            scratch: OnceLock::new(),
         }
     }
 
@@ -159,6 +179,15 @@ impl CudaPlatform {
         self.gpu.facts.multiprocessors
     }
 
+    fn scratch_pool(&self) -> Result<Option<&Arc<ScratchPool>>> {
+        if self.scratch.get().is_none() {
+            let made = self.gpu.facts.has_pools.then(|| ScratchPool::new(&self.gpu));
+            // Of two threads that come first at once, one wins.
+            let _ = self.scratch.set(made.transpose()?.map(Arc::new));
+        }
+        Ok(self.scratch.get().and_then(Option::as_ref))
+    }
+
     fn watch_over(&self, transport: Abortable) {
         let mut abortables = self.abortables.lock().unwrap_or_else(PoisonError::into_inner);
         abortables.retain(|old| !old.is_gone());
@@ -176,6 +205,10 @@ impl Platform for CudaPlatform {
     }
 
     fn kernels(&self) -> &dyn Kernels {
+        self
+    }
+
+    fn learning(&self) -> &dyn LearningKernels {
         self
     }
 
@@ -199,7 +232,14 @@ impl Platform for CudaPlatform {
         Ok(Box::new(words::DeviceWords::new(&self.gpu, words)?))
     }
 
-    fn scratch(&self, bytes: usize) -> Result<Option<Box<dyn Words>>> {
+    fn scratch(&self, bytes: usize, stream: Option<Stream>) -> Result<Option<Box<dyn Words>>> {
+        // What a recording stream is given is there when the graph is replayed, not now.
+        if let Some(stream) = stream
+            && matches!(self.gpu.is_capturing(stream), Ok(false))
+            && let Some(pool) = self.scratch_pool()?
+        {
+            return Ok(Some(Box::new(pool.take(bytes, stream)?)));
+        }
         Ok(Some(Box::new(words::DeviceWords::room(&self.gpu, bytes)?)))
     }
 
@@ -229,7 +269,8 @@ impl Platform for CudaPlatform {
             fail!(Logic, "the ranks of this communicator meet on the host");
         };
         let _entered = self.gpu.enter()?;
-        boards.meet(abort, stream)
+        boards.meet(abort, stream)?;
+        self.launched("a meeting of the ranks", stream)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::span::Address;
 use std::sync::OnceLock;
 
 /// A sort counts in 32 bits.
-const MOST_SORTED: usize = i32::MAX as usize;
+pub(super) const MOST_SORTED: usize = i32::MAX as usize;
 
 impl CudaPlatform {
     /// Blocks as the caller asked; else all, but for many rows of the host's memory: few blocks keep the bus busy, and those
@@ -28,7 +28,7 @@ impl CudaPlatform {
     }
 
     /// What a launch ends with: nothing, or with `WM_DEBUG_SYNC` the end of the work.
-    fn launched(&self, what: &str, stream: Stream) -> Result<()> {
+    pub(super) fn launched(&self, what: &str, stream: Stream) -> Result<()> {
         static DEBUG: OnceLock<bool> = OnceLock::new();
         if !*DEBUG.get_or_init(settings::debug_sync) || self.gpu.is_capturing(stream)? {
             return Ok(());
@@ -60,7 +60,7 @@ impl CudaPlatform {
 }
 
 /// Refuses a workspace that is smaller than was asked for.
-fn check_workspace(what: &str, workspace: Workspace, needed_bytes: usize) -> Result<()> {
+pub(super) fn check_workspace(what: &str, workspace: Workspace, needed_bytes: usize) -> Result<()> {
     ensure!(
         workspace.bytes >= needed_bytes && !workspace.address.is_null(),
         Logic,
@@ -97,6 +97,7 @@ impl Kernels for CudaPlatform {
                 ..ordering
             };
             kernels::order(&sort, launch.stream)?;
+            self.launched("ordering ids", launch.stream)?;
         }
         kernels::gather(&args, launch.stream)?;
         self.launched("gather", launch.stream)

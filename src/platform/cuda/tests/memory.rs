@@ -1,7 +1,7 @@
 use super::*;
 use crate::error::Kind;
 use crate::kinds::Location;
-use crate::platform::{Bootstrap, Segment, SegmentRequest, Segments};
+use crate::platform::{Bootstrap, Platform, Segment, SegmentRequest, Segments, Stream};
 use crate::span::Address;
 
 const PAGE: usize = fake::PAGE;
@@ -303,4 +303,55 @@ fn host_memory_that_is_refused_whole_is_registered_in_pieces() {
         },
     );
     assert_eq!(world.alive(), "");
+}
+
+#[test]
+fn scratch_is_used_again_in_the_order_of_streams() {
+    let (_, world) = on_gpus(
+        1,
+        |_| {},
+        |platform, _| {
+            for stream in [0, 0x100] {
+                let block = platform.scratch(1000, Some(Stream(stream))).unwrap().unwrap();
+                assert!(!block.address().is_null());
+            }
+            // Nobody says which stream, or it records: memory whose end waits.
+            for stream in [None, Some(Stream(0x300))] {
+                drop(platform.scratch(1000, stream).unwrap());
+            }
+            desk(|d| d.failure = Some(("cuMemAllocFromPoolAsync", 0, fake::OUT_OF_MEMORY)));
+            let refused = platform.scratch(1 << 40, Some(Stream(0x100)));
+            assert_eq!(refused.err().unwrap().kind, Kind::OutOfMemory);
+        },
+    );
+    assert_eq!(world.alive(), "");
+    let called = |name| world.log().iter().filter(|(_, call, _)| *call == name).count();
+    assert_eq!(
+        [
+            "cuMemPoolCreate",
+            "cuMemFreeAsync",
+            "cuMemAlloc_v2",
+            "cuMemFree_v2"
+        ]
+        .map(called),
+        [1, 2, 2, 2]
+    );
+    // Without pools, and where a pool cannot be made.
+    let (_, world) = on_gpus(
+        1,
+        |desk| desk.has_pools = false,
+        |platform, _| drop(platform.scratch(8, Some(Stream(0x100))).unwrap()),
+    );
+    assert_eq!(world.alive(), "");
+    for call in ["cuMemPoolCreate", "cuMemPoolSetAttribute"] {
+        let (_, world) = on_gpus(
+            1,
+            |desk| desk.failure = Some((call, 0, fake::UNKNOWN)),
+            |platform, _| {
+                let refused = platform.scratch(8, Some(Stream(0x100)));
+                assert_eq!(refused.err().unwrap().kind, Kind::Cuda);
+            },
+        );
+        assert_eq!(world.alive(), "", "{call}");
+    }
 }

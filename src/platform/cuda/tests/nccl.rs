@@ -1,9 +1,10 @@
 use super::super::collective::NcclTransport;
-use super::super::fake_nccl::{Exchange, Seat, nccl, seat};
+use super::super::fake_nccl::{Exchange, LATE, Seat, nccl, seat};
 use super::exchange::exchange;
 use super::*;
 use crate::error::{Error, Kind};
-use crate::platform::{Bootstrap, Transport};
+use crate::platform::{Bootstrap, Stream, Transport};
+use crate::span::Address;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -189,4 +190,38 @@ fn a_death_ends_a_wait_and_aborts_what_the_dead_rank_never_will_do() {
         },
     );
     assert_eq!(shared.counts(), (0, 2));
+}
+
+#[test]
+fn buffers_of_a_failed_exchange_are_the_callers_again() {
+    const BYTES: usize = 1000;
+    over_nccl(
+        2,
+        |_, seat| (seat.stuck, seat.slow_abort) = (true, Duration::from_millis(200)),
+        |platform, boot| {
+            let transport = NcclTransport::with(nccl(), &platform.gpu, boot).unwrap();
+            if boot.rank() == 1 {
+                seat(|seat| seat.failing = Some("ncclCommGetAsyncError"));
+            }
+            let send = [1u8; 2 * BYTES];
+            let mut received = vec![2u8; 2 * BYTES];
+            let error = transport
+                .all_to_all_v(
+                    boot,
+                    Address(send.as_ptr() as usize),
+                    &[BYTES; 2],
+                    Address(received.as_mut_ptr() as usize),
+                    &[BYTES; 2],
+                    Stream(0x100),
+                )
+                .unwrap_err();
+            assert_eq!(error.kind, Kind::Communication);
+            // What was on its way has arrived by now, and nothing comes later.
+            let peers = BYTES * (1 - boot.rank())..BYTES * (2 - boot.rank());
+            assert!(received[peers.clone()].iter().all(|byte| *byte == LATE));
+            received[peers.clone()].fill(3);
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(received[peers].iter().all(|byte| *byte == 3));
+        },
+    );
 }

@@ -1,2 +1,0 @@
-target/c_tests/check.o: check.c check.h
-check.h:

@@ -1,3 +1,0 @@
-target/c_tests/device.o: device.c device.h check.h
-device.h:
-check.h:

@@ -1,2 +1,0 @@
-target/c_tests/holdings.o: holdings.c holdings.h
-holdings.h:
