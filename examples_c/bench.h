@@ -36,6 +36,8 @@ typedef enum {
   OP_LOAD_FRESH,
   OP_BARRIER,
   OP_COMMUNICATOR,
+  OP_MEET,
+  OP_REPLAY,
   OP_COUNT
 } bench_op_t;
 
@@ -123,7 +125,8 @@ double bench_time(bench_rank_t *rank, bench_action_t action);
 double bench_median(double *values, int count);
 
 /* The cases, by kind. Each verifies before it times; they run on every rank together. */
-bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what);         /* gather, scatter, small */
+bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what);         /* gather, scatter, small, replay */
+bench_result_t bench_meeting(bench_rank_t *rank, const bench_case_t *what);      /* meet */
 bench_result_t bench_allocation(bench_rank_t *rank, const bench_case_t *what);   /* malloc */
 bench_result_t bench_load(bench_rank_t *rank, const bench_case_t *what);         /* load, load-fresh */
 bench_result_t bench_barrier(bench_rank_t *rank, const bench_case_t *what);      /* barrier */

@@ -160,17 +160,52 @@ typedef struct {
   bench_rank_t *rank;
   wholememory_tensor_t table, indices, values;
   int scatters;
+  void *stream;
 } row_call_t;
 
 static void call_rows(void *raw) {
   row_call_t *c = raw;
   const bench_api_t *api = c->rank->api;
   if (c->scatters)
-    BENCH_TRY(c->rank, api->wholememory_scatter(c->values, c->indices, c->table, &c->rank->callbacks, NULL,
+    BENCH_TRY(c->rank, api->wholememory_scatter(c->values, c->indices, c->table, &c->rank->callbacks, c->stream,
                                                 c->rank->settings->width));
   else
-    BENCH_TRY(c->rank, api->wholememory_gather(c->table, c->indices, c->values, &c->rank->callbacks, NULL,
+    BENCH_TRY(c->rank, api->wholememory_gather(c->table, c->indices, c->values, &c->rank->callbacks, c->stream,
                                                c->rank->settings->width));
+}
+
+/* A call recorded once in a CUDA graph of this rank's GPU. */
+typedef struct {
+  bench_rank_t *rank;
+  void *stream, *ready;
+  int (*launch)(void *, void *);
+} replay_t;
+
+static void replay_once(void *raw) {
+  replay_t *c = raw;
+  device_must(c->launch(c->ready, c->stream), "to replay a graph");
+}
+
+/* Records the call on a stream of its own; every rank does. The graph and the stream live until the process ends. */
+static replay_t record(bench_rank_t *rank, row_call_t call) {
+  enum { NON_BLOCKING = 1, THREAD_LOCAL = 1 };
+  replay_t replay = {rank, NULL, NULL, NULL};
+  int (*make_stream)(void **, unsigned), (*begin)(void *, int), (*end)(void *, void **);
+  int (*instantiate)(void **, void *, unsigned long long);
+  device_take(&rank->device, &make_stream, "cuStreamCreate");
+  device_take(&rank->device, &begin, "cuStreamBeginCapture_v2");
+  device_take(&rank->device, &end, "cuStreamEndCapture");
+  device_take(&rank->device, &instantiate, "cuGraphInstantiateWithFlags");
+  device_take(&rank->device, &replay.launch, "cuGraphLaunch");
+  void *graph;
+  device_must(make_stream(&replay.stream, NON_BLOCKING), "a stream");
+  call.stream = replay.stream;
+  bench_line_up(rank);
+  device_must(begin(replay.stream, THREAD_LOCAL), "to record a graph");
+  call_rows(&call);
+  device_must(end(replay.stream, &graph), "to end a recording");
+  device_must(instantiate(&replay.ready, graph, 0), "to make a graph ready");
+  return replay;
 }
 
 /* The same rows by a plain loop of memcpy over the whole table in this rank's sight: what one core can do. */
@@ -204,7 +239,7 @@ bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what) {
   bench_result_t result = {0, 0, 0, 0, NULL};
   size_t row_bytes = (size_t)what->columns * bench_element_bytes(what->output_dtype);
   size_t values_bytes = (size_t)what->call_rows * row_bytes;
-  row_call_t call = {rank, NULL, NULL, NULL, 0};
+  row_call_t call = {rank, NULL, NULL, NULL, 0, NULL};
 
   wholememory_tensor_description_t shape = describe(what->table_rows, what->columns, what->dtype);
   BENCH_TRY(rank,
@@ -248,7 +283,12 @@ bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what) {
     }
   }
   bench_line_up(rank);
-  result.call_us = bench_time(rank, (bench_action_t){call_rows, &call});
+  if (what->op == OP_REPLAY) {
+    replay_t replay = record(rank, call);
+    result.call_us = bench_time(rank, (bench_action_t){replay_once, &replay});
+  } else {
+    result.call_us = bench_time(rank, (bench_action_t){call_rows, &call});
+  }
   result.payload_bytes = (double)values_bytes;
 
   void *whole = NULL;
@@ -266,6 +306,26 @@ bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what) {
   device_free(device, indices);
   device_free(device, values);
   free(rows);
+  bench_line_up(rank);
+  BENCH_TRY(rank, api->wholememory_destroy_tensor(call.table));
+  return result;
+}
+
+bench_result_t bench_meeting(bench_rank_t *rank, const bench_case_t *what) {
+  (void)what;
+  const bench_api_t *api = rank->api;
+  bench_result_t result = {0, 0, 0, 0, NULL};
+  row_call_t call = {rank, NULL, NULL, NULL, 0, NULL};
+  wholememory_tensor_description_t shape = describe(1024, 32, WHOLEMEMORY_DT_FLOAT);
+  BENCH_TRY(rank, api->wholememory_create_tensor(&call.table, &shape, rank->communicator, WHOLEMEMORY_MT_DISTRIBUTED,
+                                                 WHOLEMEMORY_ML_DEVICE, NULL));
+  wholememory_tensor_description_t none = describe(0, 0, WHOLEMEMORY_DT_INT64);
+  wholememory_tensor_description_t nothing = describe(0, 32, WHOLEMEMORY_DT_FLOAT);
+  BENCH_TRY(rank, api->wholememory_make_tensor_from_pointer(&call.indices, NULL, &none));
+  BENCH_TRY(rank, api->wholememory_make_tensor_from_pointer(&call.values, NULL, &nothing));
+  result.call_us = bench_time(rank, (bench_action_t){call_rows, &call});
+  BENCH_TRY(rank, api->wholememory_destroy_tensor(call.indices));
+  BENCH_TRY(rank, api->wholememory_destroy_tensor(call.values));
   bench_line_up(rank);
   BENCH_TRY(rank, api->wholememory_destroy_tensor(call.table));
   return result;

@@ -18,6 +18,8 @@ static const word_t op_words[] = {{"gather", OP_GATHER},
                                   {"load-fresh", OP_LOAD_FRESH},
                                   {"barrier", OP_BARRIER},
                                   {"communicator", OP_COMMUNICATOR},
+                                  {"meet", OP_MEET},
+                                  {"replay", OP_REPLAY},
                                   {NULL, 0}};
 static const word_t type_words[] = {{"continuous", WHOLEMEMORY_MT_CONTINUOUS},
                                     {"chunked", WHOLEMEMORY_MT_CHUNKED},
@@ -104,8 +106,10 @@ static list_t read_numbers(ranks_t *ranks, const char *option, const char *text)
   return list;
 }
 
-static int op_has_rows(int64_t op) { return op == OP_GATHER || op == OP_SCATTER || op == OP_SMALL; }
-static int op_has_table(int64_t op) { return op != OP_BARRIER && op != OP_COMMUNICATOR; }
+static int op_has_rows(int64_t op) {
+  return op == OP_GATHER || op == OP_SCATTER || op == OP_SMALL || op == OP_REPLAY;
+}
+static int op_has_table(int64_t op) { return op != OP_BARRIER && op != OP_COMMUNICATOR && op != OP_MEET; }
 
 static bench_result_t measure(bench_rank_t *rank, const bench_case_t *what) {
   switch (what->op) {
@@ -118,6 +122,8 @@ static bench_result_t measure(bench_rank_t *rank, const bench_case_t *what) {
       return bench_barrier(rank, what);
     case OP_COMMUNICATOR:
       return bench_communicator(rank, what);
+    case OP_MEET:
+      return bench_meeting(rank, what);
     default:
       return bench_rows(rank, what);
   }
@@ -164,6 +170,11 @@ static void print_case(const bench_case_t *what, const bench_result_t *r, int si
 
 static void run_case(bench_rank_t *rank, const bench_case_t *what, tally_t *tally) {
   tally->cases++;
+  if (what->op == OP_REPLAY && !rank->device.driver) {
+    tally->unsupported++;
+    if (rank->ranks->rank == 0) printf("%-12s needs a GPU: there are no graphs without one\n", "replay");
+    return;
+  }
   if (op_has_table(what->op) && rank->api->wholememory_communicator_support_type_location(
                                     rank->communicator, what->type, what->location) != WHOLEMEMORY_SUCCESS) {
     tally->unsupported++;
@@ -319,7 +330,7 @@ int main(int argc, char **argv) {
                    0};
   const option_t options[] = {
       {"--lib", "PATH", "the library to drive (needed)", &r->library, NULL, NULL},
-      {"--op", "LIST", "gather scatter small malloc load load-fresh barrier communicator, or all", &r->ops, NULL, NULL},
+      {"--op", "LIST", "gather scatter small malloc load load-fresh barrier communicator meet replay, or all", &r->ops, NULL, NULL},
       {"--type", "LIST", "continuous chunked distributed hierarchy, or all (continuous)", &r->types, NULL, NULL},
       {"--loc", "LIST", "device host, or all (device with a GPU, else host)", &r->locations, NULL, NULL},
       {"--dtype", "LIST", "of the table: float half double bf16 int int64 int16 int8 (float)", &r->dtypes, NULL, NULL},
@@ -340,7 +351,8 @@ int main(int argc, char **argv) {
       "Times the calls of any library with the WholeMemory C ABI, each case after its values were checked.\n"
       "LIST is one or more names or numbers with commas between; every combination is a case.\n"
       "small is a gather of one row, malloc is create and free, load goes into a table written before,\n"
-      "load-fresh is create and load. Beside some calls stands a reference: the same work without the library.",
+      "load-fresh is create and load, meet a gather of no rows from a DISTRIBUTED table (its ranks meet twice),\n"
+      "replay a gather that was recorded in a CUDA graph. Beside some calls stands a reference: the same work without the library.",
       "", options};
   command_t command = options_begin(&program, argc, argv);
   int rank = 0;

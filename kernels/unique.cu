@@ -1,11 +1,11 @@
-// The distinct ids, ascending: sorted (by CUB, which no other file includes), the first of every run of equal ids takes
-// the next slot. Every block takes one stretch of the sorted ids; a count of the runs that begin in each and a scan
+// The distinct ids, ascending: sorted, the first of every run of equal ids takes the next slot. Every block takes one stretch of the sorted ids; a count of the runs that begin in each and a scan
 // over the blocks say with which slot a block begins.
 
-#include <cub/device/device_radix_sort.cuh>
+#include <cuda_runtime.h>
 
 #include "args.h"
 #include "scratch.h"
+#include "sort.h"
 #include "told.cuh"
 
 namespace wmk {
@@ -28,39 +28,23 @@ __global__ void key_kernel(const Id *ids, uint32_t count, uint64_t *keys, uint32
   }
 }
 
-// Sorted keys and, in the same order, positions; inside scratch memory.
-struct Sorted {
-  cub::DoubleBuffer<uint64_t> keys;
-  cub::DoubleBuffer<uint32_t> positions;
-};
-
 // Takes what the sort needs from `scratch`, and enqueues it unless that only counts.
-cudaError_t sort(const void *ids, uint32_t id_bytes, uint32_t count, uint32_t bits, Scratch &scratch, Sorted &sorted,
-                 cudaStream_t stream) {
-  auto *keys = scratch.take<uint64_t>(count);
-  auto *other_keys = scratch.take<uint64_t>(count);
-  auto *positions = scratch.take<uint32_t>(count);
-  auto *other_positions = scratch.take<uint32_t>(count);
-  sorted.keys = {keys, other_keys};
-  sorted.positions = {positions, other_positions};
-  size_t bytes = 0;
-  cudaError_t code = cub::DeviceRadixSort::SortPairs(nullptr, bytes, sorted.keys, sorted.positions, count, 0,
-                                                     static_cast<int>(bits), stream);
-  if (code != cudaSuccess) return code;
-  void *room = scratch.take<char>(bytes);
-  if (scratch.counts_only()) return cudaSuccess;
+cudaError_t sort(const void *ids, uint32_t id_bytes, uint32_t count, uint32_t bits, Scratch &scratch,
+                 Pairs<uint64_t> &pairs, cudaStream_t stream) {
+  cudaError_t code = take_pairs(scratch, count, bits, pairs);
+  if (code != cudaSuccess || scratch.counts_only()) return code;
   if (!scratch.suffices()) return cudaErrorInvalidValue;
   const uint32_t blocks = (count + kSortThreads - 1) / kSortThreads;
   const uint32_t grid = blocks < 4096 ? blocks : 4096;
   if (id_bytes == 8) {
-    key_kernel<<<grid, kSortThreads, 0, stream>>>(static_cast<const int64_t *>(ids), count, keys, positions);
+    key_kernel<<<grid, kSortThreads, 0, stream>>>(static_cast<const int64_t *>(ids), count, pairs.keys,
+                                                  pairs.positions);
   } else {
-    key_kernel<<<grid, kSortThreads, 0, stream>>>(static_cast<const int32_t *>(ids), count, keys, positions);
+    key_kernel<<<grid, kSortThreads, 0, stream>>>(static_cast<const int32_t *>(ids), count, pairs.keys,
+                                                  pairs.positions);
   }
   code = cudaGetLastError();
-  if (code != cudaSuccess) return code;
-  return cub::DeviceRadixSort::SortPairs(room, bytes, sorted.keys, sorted.positions, count, 0, static_cast<int>(bits),
-                                         stream);
+  return code != cudaSuccess ? code : sort_pairs(pairs, stream);
 }
 
 struct Runs {
@@ -146,12 +130,12 @@ cudaError_t unique(const wmk_unique_args *args, cudaStream_t stream) {
   const bool few = count <= kFewIds;
   Runs runs{};
   runs.begins = scratch.take<uint32_t>(kMostBlocks);
-  Sorted sorted;
+  Pairs<uint64_t> sorted;
   const cudaError_t code = sort(args->ids, args->id_bytes, count, args->bits, scratch, sorted, stream);
   if (scratch.counts_only()) *args->needed_bytes = scratch.taken_bytes();
   if (code != cudaSuccess || scratch.counts_only()) return code;
-  runs.keys = sorted.keys.Current();
-  runs.positions = sorted.positions.Current();
+  runs.keys = sorted.keys;
+  runs.positions = sorted.positions;
   runs.count = count;
   runs.wide_ids = args->id_bytes == 8;
   runs.unique = args->unique;

@@ -475,15 +475,22 @@ fn functions_of_later_versions_check_and_say_so() {
             &mut ignored,
             none,
         ));
-        later(wholememory_create_embedding_cache_policy(
-            &mut null_mut(),
-            // The communicator is looked at last but one.
+        // Its values are looked at when an embedding is made.
+        let mut policy = null_mut();
+        good(wholememory_create_embedding_cache_policy(
+            &mut policy,
             single(),
             raw(99),
             raw(99),
             raw(99),
             0.5,
         ));
+        good(wholememory_destroy_embedding_cache_policy(policy));
+        bad(
+            wholememory_destroy_embedding_cache_policy(policy),
+            II,
+            "destroyed",
+        );
         bad(
             wholememory_create_embedding_cache_policy(
                 &mut null_mut(),

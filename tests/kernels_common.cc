@@ -3,8 +3,10 @@
 
 #include "common/dtype.h"
 #include "common/launch.h"
+#include "common/optimizer.h"
 #include "common/pcg.h"
 #include "common/place.h"
+#include "common/round_robin.h"
 #include "common/sample.h"
 
 #include <cstdio>
@@ -212,6 +214,54 @@ bool accesses() {
   return true;
 }
 
+// Block rows, ranks, rows of a rank, rows, an id: the row of the table.
+bool dealt() {
+  std::vector<uint64_t> list = values<uint64_t>(input());
+  for (size_t i = 0; i + 5 <= list.size(); i += 5) {
+    put(wmk::dealt_row({list[i], list[i + 1], list[i + 2], list[i + 3]}, static_cast<int64_t>(list[i + 4])));
+  }
+  return true;
+}
+
+// A rule, the powers of a row before the step, then elements: value, gradient, both states. Out come the new powers and
+// for each element its new value and states.
+bool optimizer() {
+  struct element {
+    float w, g, first, second;
+  };
+  std::vector<char> bytes = input();
+  wmk::rule r;
+  wmk::row_powers powers;
+  const size_t head = sizeof(r) + sizeof(powers);
+  if (bytes.size() < head) return false;
+  memcpy(&r, bytes.data(), sizeof(r));
+  memcpy(&powers, bytes.data() + sizeof(r), sizeof(powers));
+  powers = wmk::next_powers(r, powers);
+  put(powers);
+  for (element e : values<element>({bytes.begin() + head, bytes.end()})) {
+    switch (r.optimizer) {
+      case wmk::optimizer_sgd:
+        e.w = wmk::sgd(r, e.w, e.g);
+        break;
+      case wmk::optimizer_lazy_adam:
+        e.w = wmk::lazy_adam(r, powers, e.w, e.g, e.first, e.second);
+        break;
+      case wmk::optimizer_rms_prop:
+        e.w = wmk::rms_prop(r, e.w, e.g, e.first);
+        break;
+      case wmk::optimizer_ada_grad:
+        e.w = wmk::ada_grad(r, e.w, e.g, e.first);
+        break;
+      default:
+        return false;
+    }
+    put(e.w);
+    put(e.first);
+    put(e.second);
+  }
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -226,5 +276,7 @@ int main(int argc, char **argv) {
   if (what == "shapes") done = shapes();
   if (what == "splits") done = splits();
   if (what == "accesses") done = accesses();
+  if (what == "dealt") done = dealt();
+  if (what == "optimizer") done = optimizer();
   return done && fflush(stdout) == 0 ? 0 : 1;
 }

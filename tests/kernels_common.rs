@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 use wholegraph::kinds::DType;
 use wholegraph::platform::cpu::address::Resolver;
 use wholegraph::platform::cpu::convert::row_converter;
+use wholegraph::platform::cpu::learning::rule::{RowPowers, apply};
+use wholegraph::platform::learning::{OptimizerKind, RoundRobin, Rule};
 use wholegraph::platform::random::{Pcg, unweighted_threads, weighted_rank, weighted_threads};
 use wholegraph::platform::{Places, Table};
 use wholegraph::span::Address;
@@ -353,4 +355,97 @@ fn access_widths() {
         numbers("accesses", &bits),
         [16, 1, 2, 1, 4, 2, 8, 4, 16, 8, 16, 16, 16, 4]
     );
+}
+
+#[test]
+fn dealt_rows() {
+    let mut noise = Noise(6);
+    let (mut input, mut want) = (Vec::new(), Vec::new());
+    for _ in 0..5000 {
+        let (rows_bits, block_bits) = (1 + noise.below(40), 1 + noise.below(20));
+        let rows = 1 + noise.below(1 << rows_bits);
+        let map = RoundRobin {
+            block_rows: 1 + noise.below(1 << block_bits),
+            ranks: 1 + noise.below(70),
+            rank_rows: noise.below(rows + 5),
+            rows,
+        };
+        for id in [0, noise.below(rows), rows - 1, rows, u64::MAX, 1 << 63] {
+            input.extend([map.block_rows, map.ranks, map.rank_rows, map.rows, id]);
+            want.push(map.row(id as i64) as u64);
+        }
+    }
+    assert_eq!(numbers("dealt", &input), want);
+}
+
+#[test]
+fn optimizers() {
+    let mut noise = Noise(5);
+    let mut floats = |count: usize, scale: f32| -> Vec<f32> {
+        let one = |bits: u64| match bits % 40 {
+            0 => 0.0,
+            1 => f32::from_bits((bits >> 32) as u32),
+            _ => ((bits >> 40) as f32 / 8_388_608.0 - 1.0) * scale,
+        };
+        (0..count).map(|_| one(noise.next())).collect()
+    };
+    for case in 0..200 {
+        let rule = Rule {
+            optimizer: OptimizerKind::ALL[case % 4],
+            adam_w: (case / 4 % 2) as u32,
+            learning_rate: floats(1, 0.1)[0],
+            weight_decay: floats(1, 0.05)[0],
+            epsilon: 1e-8,
+            beta1: 0.9,
+            beta2: 0.999,
+            alpha: 0.99,
+        };
+        let before = RowPowers {
+            beta1: 0.9f32.powi(case as i32 % 7),
+            beta2: 0.999f32.powi(case as i32 % 7),
+        };
+        let count = 300;
+        let (mut w, g, mut first) = (floats(count, 3.0), floats(count, 2.0), floats(count, 1.0));
+        let mut second: Vec<f32> = floats(count, 1.0).iter().map(|v| v.abs()).collect();
+        let head = [
+            rule.learning_rate,
+            rule.weight_decay,
+            rule.epsilon,
+            rule.beta1,
+            rule.beta2,
+            rule.alpha,
+            before.beta1,
+            before.beta2,
+        ];
+        let mut input: Vec<u8> = [rule.optimizer as u32, rule.adam_w]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
+        input.extend(head.iter().flat_map(|value| value.to_le_bytes()));
+        for i in 0..count {
+            input.extend(
+                [w[i], g[i], first[i], second[i]]
+                    .iter()
+                    .flat_map(|v| v.to_le_bytes()),
+            );
+        }
+        let output = run(&["optimizer".into()], &input);
+        let got: Vec<f32> = output
+            .chunks(4)
+            .map(|raw| f32::from_le_bytes(raw.try_into().expect("4 bytes")))
+            .collect();
+        let powers = before.next(&rule);
+        apply(&rule, powers, &mut w, &g, &mut first, &mut second);
+        let same = |a: f32, b: f32| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+        assert!(same(got[0], powers.beta1) && same(got[1], powers.beta2));
+        assert_eq!(got.len(), 2 + 3 * count);
+        for i in 0..count {
+            let want = [w[i], first[i], second[i]];
+            let here = &got[2 + 3 * i..][..3];
+            assert!(
+                want.iter().zip(here).all(|(a, b)| same(*a, *b)),
+                "{rule:?} element {i}: {here:?}, the library {want:?}"
+            );
+        }
+    }
 }

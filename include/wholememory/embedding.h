@@ -56,26 +56,37 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Makes an optimizer. Local. **Not in this version**: NOT_IMPLEMENTED for every type. INVALID_INPUT if `optimizer` is NULL.
+ * Makes an optimizer, the caller's until `wholememory_destroy_embedding_optimizer`. Local. It may serve many embeddings.
+ *
+ * Errors: INVALID_INPUT if `optimizer` is NULL; NOT_IMPLEMENTED for NONE and values that are no optimizer.
  */
 wholememory_error_code_t wholememory_create_embedding_optimizer(wholememory_embedding_optimizer_t *optimizer,
                                                                 enum wholememory_optimizer_type_t optimizer_type);
 
 /**
- * Sets a parameter of an optimizer; `value` points at a `float`. Local. INVALID_INPUT for NULL, dead or foreign objects and unknown names.
+ * Sets a parameter of an optimizer; `value` points at a `float`. Local. Counts from the next step of every embedding on.
+ *
+ * Parameters (defaults): `weight_decay` (0) of all; `epsilon` (1e-8) of LAZY_ADAM, RMSPROP, ADAGRAD; `beta1` (0.9), `beta2` (0.999) and
+ * `adam_w` (0; AdamW above 0.5) of LAZY_ADAM; `alpha` (0.99) of RMSPROP. The learning rate is an argument of the step.
+ *
+ * Errors: INVALID_INPUT for NULL, dead or foreign objects and for names that the optimizer does not have.
  */
 wholememory_error_code_t wholememory_optimizer_set_parameter(wholememory_embedding_optimizer_t optimizer,
                                                              const char *parameter_name,
                                                              void *value);
 
 /**
- * Destroys an optimizer. Local. NULL is left alone.
+ * Destroys an optimizer. Local. Embeddings that have it go on with the parameters it had. NULL is left alone; dead and foreign
+ * optimizers too, and `wholememory_get_last_error` says so.
  */
 void wholememory_destroy_embedding_optimizer(wholememory_embedding_optimizer_t optimizer);
 
 /**
- * Makes a cache policy: a cache on `cache_level_comm` of `cache_ratio` of the rows. Local. **Not in this version**: the arguments are
- * checked, then NOT_IMPLEMENTED. INVALID_INPUT if `cache_policy` is NULL; INVALID_VALUE for a ratio outside [1/512, 1].
+ * Makes a cache policy: a cache of `cache_ratio` of the rows on `cache_level_comm`. Local. Embeddings copy it when they are made. Type,
+ * location and access are checked there.
+ *
+ * Errors: INVALID_INPUT if `cache_policy` is NULL and for NULL, dead or foreign communicators; INVALID_VALUE for a ratio
+ * outside [1/512, 1], NaN included.
  */
 wholememory_error_code_t wholememory_create_embedding_cache_policy(wholememory_embedding_cache_policy_t *cache_policy,
                                                                    wholememory_comm_t cache_level_comm,
@@ -90,8 +101,18 @@ wholememory_error_code_t wholememory_create_embedding_cache_policy(wholememory_e
 wholememory_error_code_t wholememory_destroy_embedding_cache_policy(wholememory_embedding_cache_policy_t cache_policy);
 
 /**
- * Makes an embedding. **Not in this version**: the arguments are checked, then NOT_IMPLEMENTED (local). INVALID_INPUT for NULL, dead or foreign
- * objects and descriptions that are no matrix.
+ * Makes an embedding, the caller's until `wholememory_destroy_embedding`: a table of `sizes[0]` rows of `sizes[1]` columns (one dimension:
+ * one column) of any dtype. Strides and offset of the description are of no account; rows take a multiple of 16 bytes. Collective over
+ * `comm` and the policy's communicator, the same arguments on all ranks.
+ *
+ * `cache_policy` may be NULL (no cache). `embedding_entry_partition` (NULL, the default in C++: the default plan of malloc) gives the
+ * rows of each rank, world size values above 0 that sum to the rows; it is ignored with a cache, and without one switches round
+ * robin off. `user_defined_sms` (-1, the default in C++, is automatic) is the launch width of gathers without a cache; useless values warn and mean -1.
+ * `round_robin_size` R (0, the default in C++: none) deals blocks of R rows to the ranks in turn, as `wholememory_load_from_file` does: row g
+ * lies on rank (g / R) % ranks, and the table gets the same number of rows on every rank. Ids name rows before they were dealt.
+ *
+ * Errors, the same on every rank: INVALID_INPUT for NULL, dead or foreign objects, descriptions that are no matrix, no rows or columns, caches
+ * that do not fit; INVALID_VALUE for a negative round robin size, values that differ between ranks; else as `wholememory_malloc`.
  */
 wholememory_error_code_t wholememory_create_embedding(wholememory_embedding_t *wholememory_embedding,
                                                       wholememory_tensor_description_t *embedding_tensor_description,
@@ -104,23 +125,34 @@ wholememory_error_code_t wholememory_create_embedding(wholememory_embedding_t *w
                                                       int round_robin_size);
 
 /**
- * Destroys an embedding. INVALID_INPUT for NULL, dead or foreign embeddings (in this version every one).
+ * Destroys an embedding with its table, cache and states. Local: ranks may destroy theirs in any order, also after the communicator is gone or the
+ * library finalized. The memory is free when all ranks have. The tensors it lent are dead.
+ *
+ * Errors: INVALID_INPUT for NULL, dead or foreign embeddings; CUDA_ERROR, SYSTEM_ERROR (the embedding is gone all the same).
  */
 wholememory_error_code_t wholememory_destroy_embedding(wholememory_embedding_t wholememory_embedding);
 
 /**
- * The table of an embedding, which owns it. NULL for NULL, dead or foreign embeddings (in this version every one).
+ * The table of an embedding: [rows, columns], its root the rows as they are allocated. It belongs to the embedding and goes with it; destroying it is
+ * INVALID_INPUT. Under round robin it has the same number of rows of each rank. NULL for NULL, dead or foreign embeddings.
  */
 wholememory_tensor_t wholememory_embedding_get_embedding_tensor(wholememory_embedding_t wholememory_embedding);
 
 /**
- * Gives an embedding an optimizer. INVALID_INPUT for NULL, dead or foreign embeddings (in this version every one).
+ * Gives an embedding an optimizer and makes its states: those of the size of a row begin with 0, `beta12t` with 1. Collective, the same
+ * optimizer type on all ranks. A NULL optimizer (on all ranks) changes nothing. The embedding keeps the optimizer.
+ *
+ * Errors, the same on every rank: NOT_SUPPORTED if it has one already; NOT_IMPLEMENTED for tables that are not FLOAT, HALF or
+ * BF16; INVALID_INPUT for dead or foreign objects and for caches that are not READWRITE; INVALID_VALUE for optimizers that differ; else as
+ * `wholememory_malloc`. A rank with a NULL or foreign embedding alone gets INVALID_INPUT.
  */
 wholememory_error_code_t wholememory_embedding_set_optimizer(wholememory_embedding_t wholememory_embedding,
                                                              wholememory_embedding_optimizer_t optimizer);
 
 /**
- * As `wholememory_gather` from the table of an embedding. INVALID_INPUT for NULL, dead or foreign objects (in this version every embedding).
+ * `output[i] = row indices[i]` of the embedding, as `wholememory_gather` with its rules, errors and completion. Ids below 0 and
+ * not below the rows of the embedding leave their output row untouched. `adjust_cache` is ignored without a cache.
+ * Collective as the gather of the table's type.
  */
 wholememory_error_code_t wholememory_embedding_gather(wholememory_embedding_t wholememory_embedding,
                                                       wholememory_tensor_t indices,
@@ -130,7 +162,16 @@ wholememory_error_code_t wholememory_embedding_gather(wholememory_embedding_t wh
                                                       int64_t stream_int);
 
 /**
- * Applies a step of the optimizer to the rows of an embedding. INVALID_INPUT for NULL, dead or foreign objects (in this version every embedding).
+ * One step of the embedding's optimizer with learning rate `lr`. Gradients of a row are summed over all ranks, then the optimizer
+ * is applied to the row once. Rows that no rank names do not change. Collective, also with no indices.
+ *
+ * Shapes: indices [n] of INT or INT64; grads [n, D] of FLOAT, HALF or BF16, any row stride, D the columns of the embedding (fewer within the same
+ * 16 bytes of padding update only those). Ids below 0 and not below the rows are left out. Sums are in float, in the order of the ranks and of
+ * their gradients, in runs of 512 whose sums are summed in turn. `p_env_fns` may be NULL. The work is ordered on the stream and may still run on
+ * return; other ranks see the rows after a barrier that follows its end.
+ *
+ * Errors (on the failing rank alone; the others go on without it): INVALID_INPUT for NULL, dead or foreign objects, an embedding without optimizer,
+ * wrong shapes or dtypes; LOGIC_ERROR for gradients that are not as many as indices; CUDA_ERROR. On all ranks: OUT_OF_MEMORY, COMMUNICATION_ERROR.
  */
 wholememory_error_code_t wholememory_embedding_gather_gradient_apply(wholememory_embedding_t wholememory_embedding,
                                                                      wholememory_tensor_t indices,
@@ -141,24 +182,26 @@ wholememory_error_code_t wholememory_embedding_gather_gradient_apply(wholememory
                                                                      int64_t stream_int);
 
 /**
- * The names of the optimizer's states, ended by NULL. NULL for NULL, dead or foreign embeddings (in this version every one).
+ * The names of the optimizer's states, ended by NULL (LAZY_ADAM: m, v, beta12t; RMSPROP: v; ADAGRAD: state_sum; SGD: none). They are constants.
+ * NULL without an optimizer, and for NULL, dead or foreign embeddings.
  */
 const char *const *wholememory_embedding_get_optimizer_state_names(wholememory_embedding_t wholememory_embedding);
 
 /**
- * The state `name`, owned by the embedding. NULL for NULL, dead or foreign embeddings (in this version every one) and unknown names.
+ * The state `name` as a FLOAT tensor: [rows, columns], or [rows, 2] for beta12t (beta1^t and beta2^t of each row; DISTRIBUTED, DEVICE). It can be loaded and
+ * stored, belongs to the embedding and goes with it. NULL for unknown names, without an optimizer, and for NULL, dead or foreign embeddings.
  */
 wholememory_tensor_t wholememory_embedding_get_optimizer_state(wholememory_embedding_t wholememory_embedding,
                                                                const char *name);
 
 /**
- * Writes changed rows of the cache back to the table. INVALID_INPUT for NULL, dead or foreign embeddings (in this version every one).
+ * Writes changed rows of the cache back to the table. Nothing to do without a cache. INVALID_INPUT for NULL, dead or foreign embeddings.
  */
 wholememory_error_code_t wholememory_embedding_writeback_cache(wholememory_embedding_t wholememory_embedding,
                                                                int64_t stream_int);
 
 /**
- * Writes back and empties the cache. INVALID_INPUT for NULL, dead or foreign embeddings (in this version every one).
+ * Writes back and empties the cache. Nothing to do without a cache. INVALID_INPUT for NULL, dead or foreign embeddings.
  */
 wholememory_error_code_t wholememory_embedding_drop_all_cache(wholememory_embedding_t wholememory_embedding,
                                                               int64_t stream_int);

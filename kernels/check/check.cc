@@ -2,6 +2,7 @@
 //   check_kernels [rounds] [quick|all] [section]     rounds of the gather and scatter cases (default 6); quick leaves
 //   out what is large; with a section only that one
 
+#include "../args_learning.h"
 #include "check.h"
 
 int main(int argc, char **argv) {
@@ -18,6 +19,10 @@ int main(int argc, char **argv) {
   CUDA(wmk_meet(nullptr, nullptr));
   CUDA(wmk_sample(nullptr, nullptr));
   const bool quick = argc > 2 && strcmp(argv[2], "quick") == 0;
+  CUDA(wmk_group(nullptr, nullptr));
+  CUDA(wmk_step(nullptr, nullptr));
+  CUDA(wmk_map_rows(nullptr, nullptr));
+  CUDA(wmk_set(nullptr, nullptr));
   Tally tally;
   auto section = [&](const char *name, auto body) {
     if (argc > 3 && strcmp(argv[3], name) != 0) return;
@@ -31,6 +36,7 @@ int main(int argc, char **argv) {
   section("lists", [&] { check_lists(tally, quick); });
   section("ids", [&] { check_ids(tally); });
   section("rows", [&] { check_rows(tally, rounds); });
+  section("learning", [&] { check_learning(tally, rounds); });
   section("meetings", [&] { check_meetings(tally); });
   if (!quick) section("a large gather", [&] { check_large(tally); });
   printf("%d passed, %d failed\n", tally.passed, tally.failed);

@@ -20,3 +20,5 @@ void check_meetings(Tally &tally);
 // Samplers and what they need; lists without doubles and self loops. Quick: few and small ones.
 void check_graph(Tally &tally, bool quick);
 void check_lists(Tally &tally, bool quick);
+// The gradient step; `rounds` times all widths.
+void check_learning(Tally &tally, int rounds);

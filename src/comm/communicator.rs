@@ -68,6 +68,11 @@ pub trait Dependent: Send + Sync {
 
     /// True for handles that forbid a change of the distributed backend.
     fn is_distributed(&self) -> bool;
+
+    /// True for objects that every rank releases for itself, so that some ranks may still have them when others have not.
+    fn is_freed_alone(&self) -> bool {
+        false
+    }
 }
 
 /// The two communicators of HIERARCHY handles: the ranks of the own node, and the ranks with the same place in every node.

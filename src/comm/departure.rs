@@ -1,7 +1,7 @@
 //! How communicators go: destroy (all ranks together) and the departure of a whole process at finalize. A goodbye tells
 //! leaving from dying.
 
-use super::communicator::{Communicator, Ties, locked};
+use super::communicator::{Communicator, Dependent, Ties, locked};
 use super::rendezvous::drop_all;
 use super::{control, session::Session};
 use crate::error::Result;
@@ -18,7 +18,8 @@ impl Communicator {
     pub fn destroy(&self) -> Result<()> {
         match self.enter("destroy_communicator") {
             Ok(session) => {
-                let handles = locked(&self.dependents).list.len();
+                let together = |dependent: &&Arc<dyn Dependent>| !dependent.is_freed_alone();
+                let handles = locked(&self.dependents).list.values().filter(together).count();
                 match agree(
                     &session,
                     &[Term::new("the number of live handles", handles)],

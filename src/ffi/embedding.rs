@@ -2,19 +2,23 @@
 
 #![allow(non_camel_case_types)]
 
-use super::convert::{Out, raw, read};
+use super::callbacks::Environment;
+use super::convert::{Out, partition, raw, read, truth};
+use super::embedding_objects::{EmbeddingObject, destroy, embedding};
 use super::env_func_ptrs::wholememory_env_func_t;
 use super::guard;
-use super::objects::{CommObject, table};
+use super::objects::{CommObject, operand, or_none, table};
 use super::tensor_description::wholememory_tensor_description_t;
 use super::wholememory::communicator::wholememory_comm_t;
-use super::wholememory::library::wholememory_error_code_t;
+use super::wholememory::library::{rmm_enabled, wholememory_error_code_t};
 use super::wholememory::memory::{wholememory_memory_location_t, wholememory_memory_type_t};
 use super::wholememory_tensor::wholememory_tensor_t;
-use crate::embedding;
-use crate::error::{Result, ensure, fail};
-use std::ffi::{c_char, c_int, c_void};
+use crate::embedding::{CachePolicy, Embedding, Optimizer, Request, state_name_sets};
+use crate::error::{Error, Result, ensure};
+use crate::platform::Stream;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
+use std::sync::{Arc, OnceLock};
 
 /// What a cache is used for.
 #[repr(C)]
@@ -57,19 +61,29 @@ pub struct wholememory_embedding_ {
 
 pub type wholememory_embedding_t = *mut wholememory_embedding_;
 
-/// Makes an optimizer. Local. **Not in this version**: NOT_IMPLEMENTED for every type. INVALID_INPUT if `optimizer` is NULL.
+/// Makes an optimizer, the caller's until `wholememory_destroy_embedding_optimizer`. Local. It may serve many embeddings.
+///
+/// Errors: INVALID_INPUT if `optimizer` is NULL; NOT_IMPLEMENTED for NONE and values that are no optimizer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_create_embedding_optimizer(
     optimizer: *mut wholememory_embedding_optimizer_t,
     optimizer_type: MaybeUninit<wholememory_optimizer_type_t>,
 ) -> wholememory_error_code_t {
     guard::code(|| {
-        Out::new("optimizer", optimizer)?;
-        embedding::create_optimizer(raw(optimizer_type))
+        let place = Out::new("optimizer", optimizer)?;
+        let made = table().insert(Arc::new(Optimizer::new(raw(optimizer_type))?))?;
+        // SAFETY: the caller's place holds an optimizer.
+        unsafe { place.write(made as wholememory_embedding_optimizer_t) };
+        Ok(())
     })
 }
 
-/// Sets a parameter of an optimizer; `value` points at a `float`. Local. INVALID_INPUT for NULL, dead or foreign objects and unknown names.
+/// Sets a parameter of an optimizer; `value` points at a `float`. Local. Counts from the next step of every embedding on.
+///
+/// Parameters (defaults): `weight_decay` (0) of all; `epsilon` (1e-8) of LAZY_ADAM, RMSPROP, ADAGRAD; `beta1` (0.9), `beta2` (0.999) and
+/// `adam_w` (0; AdamW above 0.5) of LAZY_ADAM; `alpha` (0.99) of RMSPROP. The learning rate is an argument of the step.
+///
+/// Errors: INVALID_INPUT for NULL, dead or foreign objects and for names that the optimizer does not have.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_optimizer_set_parameter(
     optimizer: wholememory_embedding_optimizer_t,
@@ -77,26 +91,37 @@ pub unsafe extern "C" fn wholememory_optimizer_set_parameter(
     value: *mut c_void,
 ) -> wholememory_error_code_t {
     guard::code(|| {
-        no_handle("optimizer", "an optimizer", optimizer)?;
+        let optimizer = table().live::<Optimizer>("optimizer", optimizer as usize)?;
         ensure!(!parameter_name.is_null(), InvalidInput, "parameter_name is NULL");
-        ensure!(!value.is_null(), InvalidInput, "value is NULL");
-        embedding::not_in_this_version("an optimizer")
+        // SAFETY: the caller's string is ended by NUL, the value is NULL or a float.
+        let (name, value) = unsafe {
+            let name = CStr::from_ptr(parameter_name).to_string_lossy();
+            (name, read("value", value.cast::<f32>())?)
+        };
+        optimizer.set(&name, value)
     })
 }
 
-/// Destroys an optimizer. Local. NULL is left alone.
+/// Destroys an optimizer. Local. Embeddings that have it go on with the parameters it had. NULL is left alone; dead and foreign
+/// optimizers too, and `wholememory_get_last_error` says so.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_destroy_embedding_optimizer(
     optimizer: wholememory_embedding_optimizer_t,
 ) {
-    guard::value((), || match optimizer.is_null() {
-        true => Ok(()),
-        false => no_handle("optimizer", "an optimizer", optimizer),
+    guard::value((), || {
+        if !optimizer.is_null() {
+            table().live::<Optimizer>("optimizer", optimizer as usize)?;
+            table().remove::<Optimizer>(optimizer as usize);
+        }
+        Ok(())
     })
 }
 
-/// Makes a cache policy: a cache on `cache_level_comm` of `cache_ratio` of the rows. Local. **Not in this version**: the arguments are
-/// checked, then NOT_IMPLEMENTED. INVALID_INPUT if `cache_policy` is NULL; INVALID_VALUE for a ratio outside [1/512, 1].
+/// Makes a cache policy: a cache of `cache_ratio` of the rows on `cache_level_comm`. Local. Embeddings copy it when they are made. Type,
+/// location and access are checked there.
+///
+/// Errors: INVALID_INPUT if `cache_policy` is NULL and for NULL, dead or foreign communicators; INVALID_VALUE for a ratio
+/// outside [1/512, 1], NaN included.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_create_embedding_cache_policy(
     cache_policy: *mut wholememory_embedding_cache_policy_t,
@@ -106,12 +131,21 @@ pub unsafe extern "C" fn wholememory_create_embedding_cache_policy(
     access_type: MaybeUninit<wholememory_access_type_t>,
     cache_ratio: f32,
 ) -> wholememory_error_code_t {
-    let _ = (memory_type, memory_location, access_type);
     guard::code(|| {
-        Out::new("cache_policy", cache_policy)?;
-        embedding::check_cache_ratio(cache_ratio)?;
-        table().live::<CommObject>("cache_level_comm", cache_level_comm as usize)?;
-        embedding::not_in_this_version("a cache policy")
+        let place = Out::new("cache_policy", cache_policy)?;
+        CachePolicy::check_ratio(cache_ratio)?;
+        let comm = table().live::<CommObject>("cache_level_comm", cache_level_comm as usize)?;
+        let policy = CachePolicy {
+            comm: comm.comm.clone(),
+            memory_type: raw(memory_type),
+            location: raw(memory_location),
+            access: raw(access_type),
+            ratio: cache_ratio,
+        };
+        let made = table().insert(Arc::new(policy))?;
+        // SAFETY: the caller's place holds a policy.
+        unsafe { place.write(made as wholememory_embedding_cache_policy_t) };
+        Ok(())
     })
 }
 
@@ -120,14 +154,27 @@ pub unsafe extern "C" fn wholememory_create_embedding_cache_policy(
 pub unsafe extern "C" fn wholememory_destroy_embedding_cache_policy(
     cache_policy: wholememory_embedding_cache_policy_t,
 ) -> wholememory_error_code_t {
-    guard::code(|| match cache_policy.is_null() {
-        true => Ok(()),
-        false => no_handle("cache_policy", "a cache policy", cache_policy),
+    guard::code(|| {
+        if !cache_policy.is_null() {
+            table().live::<CachePolicy>("cache_policy", cache_policy as usize)?;
+            table().remove::<CachePolicy>(cache_policy as usize);
+        }
+        Ok(())
     })
 }
 
-/// Makes an embedding. **Not in this version**: the arguments are checked, then NOT_IMPLEMENTED (local). INVALID_INPUT for NULL, dead or foreign
-/// objects and descriptions that are no matrix.
+/// Makes an embedding, the caller's until `wholememory_destroy_embedding`: a table of `sizes[0]` rows of `sizes[1]` columns (one dimension:
+/// one column) of any dtype. Strides and offset of the description are of no account; rows take a multiple of 16 bytes. Collective over
+/// `comm` and the policy's communicator, the same arguments on all ranks.
+///
+/// `cache_policy` may be NULL (no cache). `embedding_entry_partition` (NULL, the default in C++: the default plan of malloc) gives the
+/// rows of each rank, world size values above 0 that sum to the rows; it is ignored with a cache, and without one switches round
+/// robin off. `user_defined_sms` (-1, the default in C++, is automatic) is the launch width of gathers without a cache; useless values warn and mean -1.
+/// `round_robin_size` R (0, the default in C++: none) deals blocks of R rows to the ranks in turn, as `wholememory_load_from_file` does: row g
+/// lies on rank (g / R) % ranks, and the table gets the same number of rows on every rank. Ids name rows before they were dealt.
+///
+/// Errors, the same on every rank: INVALID_INPUT for NULL, dead or foreign objects, descriptions that are no matrix, no rows or columns, caches
+/// that do not fit; INVALID_VALUE for a negative round robin size, values that differ between ranks; else as `wholememory_malloc`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_create_embedding(
     wholememory_embedding: *mut wholememory_embedding_t,
@@ -140,48 +187,85 @@ pub unsafe extern "C" fn wholememory_create_embedding(
     user_defined_sms: c_int,
     round_robin_size: c_int,
 ) -> wholememory_error_code_t {
-    let _ = (embedding_entry_partition, user_defined_sms, round_robin_size);
     guard::code(|| {
-        Out::new("wholememory_embedding", wholememory_embedding)?;
-        // SAFETY: the caller's pointer is NULL or holds the struct.
-        let description = unsafe { read("embedding_tensor_description", embedding_tensor_description) }?;
-        embedding::check_description(&description.into())?;
-        table().live::<CommObject>("comm", comm as usize)?;
-        embedding::check_place(raw(memory_type), raw(memory_location))?;
-        if !cache_policy.is_null() {
-            no_handle("cache_policy", "a cache policy", cache_policy)?;
-        }
-        embedding::not_in_this_version("an embedding")
+        let object = table().live::<CommObject>("comm", comm as usize)?;
+        let place = Out::new("wholememory_embedding", wholememory_embedding);
+        // A rank whose own arguments are bad takes part all the same, so that every rank learns of it.
+        let request = place.as_ref().map_err(Error::clone).and_then(|_| {
+            let name = "embedding_tensor_description";
+            let policy = match cache_policy.is_null() {
+                true => None,
+                false => Some(table().live::<CachePolicy>("cache_policy", cache_policy as usize)?),
+            };
+            Ok(Request {
+                // SAFETY: the caller's pointer is NULL or holds the struct.
+                description: unsafe { read(name, embedding_tensor_description) }?.into(),
+                memory_type: raw(memory_type),
+                location: raw(memory_location),
+                policy: policy.map(|policy| (*policy).clone()),
+                // SAFETY: NULL, or one value a rank by the contract.
+                partition: unsafe { partition(embedding_entry_partition, object.comm.size()) },
+                sms: user_defined_sms,
+                round_robin_size,
+                rmm_enabled: rmm_enabled(),
+            })
+        });
+        let made = Arc::new(Embedding::create(&object.comm, request)?);
+        let handle = EmbeddingObject::enter(made, comm as usize)?;
+        // SAFETY: the caller's place holds an embedding.
+        unsafe { place?.write(handle as wholememory_embedding_t) };
+        Ok(())
     })
 }
 
-/// Destroys an embedding. INVALID_INPUT for NULL, dead or foreign embeddings (in this version every one).
+/// Destroys an embedding with its table, cache and states. Local: ranks may destroy theirs in any order, also after the communicator is gone or the
+/// library finalized. The memory is free when all ranks have. The tensors it lent are dead.
+///
+/// Errors: INVALID_INPUT for NULL, dead or foreign embeddings; CUDA_ERROR, SYSTEM_ERROR (the embedding is gone all the same).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_destroy_embedding(
     wholememory_embedding: wholememory_embedding_t,
 ) -> wholememory_error_code_t {
-    guard::code(|| no_embedding(wholememory_embedding))
+    guard::code(|| destroy(wholememory_embedding as usize))
 }
 
-/// The table of an embedding, which owns it. NULL for NULL, dead or foreign embeddings (in this version every one).
+/// The table of an embedding: [rows, columns], its root the rows as they are allocated. It belongs to the embedding and goes with it; destroying it is
+/// INVALID_INPUT. Under round robin it has the same number of rows of each rank. NULL for NULL, dead or foreign embeddings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_embedding_get_embedding_tensor(
     wholememory_embedding: wholememory_embedding_t,
 ) -> wholememory_tensor_t {
-    guard::value(std::ptr::null_mut(), || no_embedding(wholememory_embedding))
+    guard::value(std::ptr::null_mut(), || {
+        Ok(live(wholememory_embedding)?.table_tensor() as wholememory_tensor_t)
+    })
 }
 
-/// Gives an embedding an optimizer. INVALID_INPUT for NULL, dead or foreign embeddings (in this version every one).
+/// Gives an embedding an optimizer and makes its states: those of the size of a row begin with 0, `beta12t` with 1. Collective, the same
+/// optimizer type on all ranks. A NULL optimizer (on all ranks) changes nothing. The embedding keeps the optimizer.
+///
+/// Errors, the same on every rank: NOT_SUPPORTED if it has one already; NOT_IMPLEMENTED for tables that are not FLOAT, HALF or
+/// BF16; INVALID_INPUT for dead or foreign objects and for caches that are not READWRITE; INVALID_VALUE for optimizers that differ; else as
+/// `wholememory_malloc`. A rank with a NULL or foreign embedding alone gets INVALID_INPUT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_embedding_set_optimizer(
     wholememory_embedding: wholememory_embedding_t,
     optimizer: wholememory_embedding_optimizer_t,
 ) -> wholememory_error_code_t {
-    let _ = optimizer;
-    guard::code(|| no_embedding(wholememory_embedding))
+    guard::code(|| {
+        let (object, alive) = embedding(wholememory_embedding as usize)?;
+        let optimizer = alive.and_then(|()| match optimizer.is_null() {
+            true => Ok(None),
+            false => table()
+                .live::<Optimizer>("optimizer", optimizer as usize)
+                .map(Some),
+        });
+        object.embedding.set_optimizer(optimizer)
+    })
 }
 
-/// As `wholememory_gather` from the table of an embedding. INVALID_INPUT for NULL, dead or foreign objects (in this version every embedding).
+/// `output[i] = row indices[i]` of the embedding, as `wholememory_gather` with its rules, errors and completion. Ids below 0 and
+/// not below the rows of the embedding leave their output row untouched. `adjust_cache` is ignored without a cache.
+/// Collective as the gather of the table's type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn wholememory_embedding_gather(
     wholememory_embedding: wholememory_embedding_t,
@@ -191,11 +275,33 @@ pub unsafe extern "C-unwind" fn wholememory_embedding_gather(
     p_env_fns: *mut wholememory_env_func_t,
     stream_int: i64,
 ) -> wholememory_error_code_t {
-    let _ = (indices, output, adjust_cache, p_env_fns, stream_int);
-    guard::code(|| no_embedding(wholememory_embedding))
+    // SAFETY: the caller's struct is NULL or valid during the call.
+    let environment = unsafe { Environment::new(p_env_fns) };
+    environment.run(|buffers| {
+        let (object, mut prior) = embedding(wholememory_embedding as usize)?;
+        let indices = or_none(operand("indices", indices), &mut prior);
+        let output = or_none(operand("output", output), &mut prior);
+        let outcome = object.embedding.gather(
+            &indices,
+            &output,
+            truth(adjust_cache),
+            buffers,
+            Stream(stream_int as usize),
+        );
+        prior.and(outcome)
+    })
 }
 
-/// Applies a step of the optimizer to the rows of an embedding. INVALID_INPUT for NULL, dead or foreign objects (in this version every embedding).
+/// One step of the embedding's optimizer with learning rate `lr`. Gradients of a row are summed over all ranks, then the optimizer
+/// is applied to the row once. Rows that no rank names do not change. Collective, also with no indices.
+///
+/// Shapes: indices [n] of INT or INT64; grads [n, D] of FLOAT, HALF or BF16, any row stride, D the columns of the embedding (fewer within the same
+/// 16 bytes of padding update only those). Ids below 0 and not below the rows are left out. Sums are in float, in the order of the ranks and of
+/// their gradients, in runs of 512 whose sums are summed in turn. `p_env_fns` may be NULL. The work is ordered on the stream and may still run on
+/// return; other ranks see the rows after a barrier that follows its end.
+///
+/// Errors (on the failing rank alone; the others go on without it): INVALID_INPUT for NULL, dead or foreign objects, an embedding without optimizer,
+/// wrong shapes or dtypes; LOGIC_ERROR for gradients that are not as many as indices; CUDA_ERROR. On all ranks: OUT_OF_MEMORY, COMMUNICATION_ERROR.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn wholememory_embedding_gather_gradient_apply(
     wholememory_embedding: wholememory_embedding_t,
@@ -206,58 +312,86 @@ pub unsafe extern "C-unwind" fn wholememory_embedding_gather_gradient_apply(
     p_env_fns: *mut wholememory_env_func_t,
     stream_int: i64,
 ) -> wholememory_error_code_t {
-    let _ = (indices, grads, adjust_cache, lr, p_env_fns, stream_int);
-    guard::code(|| no_embedding(wholememory_embedding))
+    // SAFETY: the caller's struct is NULL or valid during the call.
+    let environment = unsafe { Environment::new(p_env_fns) };
+    environment.run(|buffers| {
+        let (object, mut prior) = embedding(wholememory_embedding as usize)?;
+        let indices = or_none(operand("indices", indices), &mut prior);
+        let gradients = or_none(operand("grads", grads), &mut prior);
+        object.embedding.apply_gradients(
+            prior.map(|()| (&indices, &gradients)),
+            truth(adjust_cache),
+            lr,
+            buffers,
+            Stream(stream_int as usize),
+        )
+    })
 }
 
-/// The names of the optimizer's states, ended by NULL. NULL for NULL, dead or foreign embeddings (in this version every one).
+/// The names of the optimizer's states, ended by NULL (LAZY_ADAM: m, v, beta12t; RMSPROP: v; ADAGRAD: state_sum; SGD: none). They are constants.
+/// NULL without an optimizer, and for NULL, dead or foreign embeddings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_embedding_get_optimizer_state_names(
     wholememory_embedding: wholememory_embedding_t,
 ) -> *const *const c_char {
-    guard::value(std::ptr::null(), || no_embedding(wholememory_embedding))
+    guard::value(std::ptr::null(), || {
+        let names = live(wholememory_embedding)?.embedding.state_names();
+        Ok(names.map_or(std::ptr::null(), name_array))
+    })
 }
 
-/// The state `name`, owned by the embedding. NULL for NULL, dead or foreign embeddings (in this version every one) and unknown names.
+/// The state `name` as a FLOAT tensor: [rows, columns], or [rows, 2] for beta12t (beta1^t and beta2^t of each row; DISTRIBUTED, DEVICE). It can be loaded and
+/// stored, belongs to the embedding and goes with it. NULL for unknown names, without an optimizer, and for NULL, dead or foreign embeddings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_embedding_get_optimizer_state(
     wholememory_embedding: wholememory_embedding_t,
     name: *const c_char,
 ) -> wholememory_tensor_t {
-    let _ = name;
-    guard::value(std::ptr::null_mut(), || no_embedding(wholememory_embedding))
+    guard::value(std::ptr::null_mut(), || {
+        let object = live(wholememory_embedding)?;
+        ensure!(!name.is_null(), InvalidInput, "name is NULL");
+        // SAFETY: the caller's string is ended by NUL.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        Ok(object.state_tensor(wholememory_embedding as usize, &name)? as wholememory_tensor_t)
+    })
 }
 
-/// Writes changed rows of the cache back to the table. INVALID_INPUT for NULL, dead or foreign embeddings (in this version every one).
+/// Writes changed rows of the cache back to the table. Nothing to do without a cache. INVALID_INPUT for NULL, dead or foreign embeddings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_embedding_writeback_cache(
     wholememory_embedding: wholememory_embedding_t,
     stream_int: i64,
 ) -> wholememory_error_code_t {
     let _ = stream_int;
-    guard::code(|| no_embedding(wholememory_embedding))
+    guard::code(|| live(wholememory_embedding).map(drop))
 }
 
-/// Writes back and empties the cache. INVALID_INPUT for NULL, dead or foreign embeddings (in this version every one).
+/// Writes back and empties the cache. Nothing to do without a cache. INVALID_INPUT for NULL, dead or foreign embeddings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_embedding_drop_all_cache(
     wholememory_embedding: wholememory_embedding_t,
     stream_int: i64,
 ) -> wholememory_error_code_t {
     let _ = stream_int;
-    guard::code(|| no_embedding(wholememory_embedding))
+    guard::code(|| live(wholememory_embedding).map(drop))
 }
 
-/// In this version nothing has a handle of such a kind.
-fn no_handle<T, A>(name: &str, kind: &str, given: *mut T) -> Result<A> {
-    ensure!(
-        !given.is_null(),
-        InvalidInput,
-        "{name} is NULL, it must be {kind}"
-    );
-    fail!(InvalidInput, "{name} is {given:p}, which is no handle of {kind}")
+fn live(given: wholememory_embedding_t) -> Result<Arc<EmbeddingObject>> {
+    table().live("wholememory_embedding", given as usize)
 }
 
-fn no_embedding<A>(given: wholememory_embedding_t) -> Result<A> {
-    no_handle("wholememory_embedding", "an embedding", given)
+/// The constant array of the C interface for a list of names.
+fn name_array(names: &'static [&'static CStr]) -> *const *const c_char {
+    // Addresses of constant strings, each list ended by 0; never freed.
+    static ARRAYS: OnceLock<Vec<Vec<usize>>> = OnceLock::new();
+    let sets = state_name_sets();
+    let arrays = ARRAYS.get_or_init(|| {
+        let array = |set: &&'static [&'static CStr]| {
+            let addresses = set.iter().map(|name| name.as_ptr() as usize);
+            addresses.chain([0]).collect()
+        };
+        sets.iter().map(array).collect()
+    });
+    let place = sets.iter().position(|set| *set == names);
+    place.map_or(std::ptr::null(), |place| arrays[place].as_ptr().cast())
 }

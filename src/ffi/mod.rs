@@ -7,6 +7,7 @@
 
 mod callbacks;
 mod convert;
+mod embedding_objects;
 pub(crate) mod guard;
 mod handle;
 mod objects;

@@ -1,9 +1,11 @@
 //! What handles of C callers stand for, and what becomes of them: communicators, memory, tensors.
 
 use super::convert::address;
+use super::embedding_objects::EmbeddingObject;
 use super::handle::{Entry, Holds, Kinded, Table};
 use super::tensor_description::wholememory_tensor_description_t;
 use crate::comm::{Communicator, Hierarchy};
+use crate::embedding::{CachePolicy, Optimizer, Part};
 use crate::error::{Error, Kind, Result, fail};
 use crate::memory::Memory;
 use crate::span::Address;
@@ -48,9 +50,10 @@ struct Belongings {
     pair: Option<(usize, usize)>,
 }
 
-enum Tombstone {
+pub(super) enum Tombstone {
     Memory(usize),
     Tensor(usize),
+    Embedding(usize),
 }
 
 impl Tombstone {
@@ -58,6 +61,7 @@ impl Tombstone {
         match self {
             Tombstone::Memory(value) => drop(TABLE.remove::<MemoryObject>(*value)),
             Tombstone::Tensor(value) => drop(TABLE.remove::<TensorObject>(*value)),
+            Tombstone::Embedding(value) => drop(TABLE.remove::<EmbeddingObject>(*value)),
         }
     }
 }
@@ -66,6 +70,8 @@ pub(crate) struct MemoryObject {
     pub(crate) memory: Arc<Memory>,
     /// The handle of the communicator as it was passed to malloc.
     pub(crate) comm: usize,
+    /// The handle of the embedding it belongs to, 0 for the caller's own.
+    pub(crate) lender: usize,
 }
 
 pub(crate) struct TensorObject {
@@ -77,6 +83,8 @@ pub(crate) struct TensorObject {
     /// The top of the chain of subtensors with its handle; `None` for tops.
     root: Option<(usize, Arc<TensorObject>)>,
     pub(crate) owns: bool,
+    /// The handle of the embedding it belongs to, 0 for the caller's own.
+    lender: usize,
 }
 
 // SAFETY: the description is the only part without protection. It is read and written through its pointer alone (no
@@ -90,6 +98,9 @@ pub(crate) enum Object {
     Communicator(Arc<CommObject>),
     Memory(Arc<MemoryObject>),
     Tensor(Arc<TensorObject>),
+    Embedding(Arc<EmbeddingObject>),
+    Optimizer(Arc<Optimizer>),
+    Policy(Arc<CachePolicy>),
 }
 
 macro_rules! kinds {
@@ -130,6 +141,9 @@ kinds! {
     Communicator(CommObject) = 1, "a communicator", "destroyed, or finalized";
     Memory(MemoryObject) = 2, "a memory handle", "freed, or gone with its communicator";
     Tensor(TensorObject) = 3, "a tensor", "destroyed";
+    Embedding(EmbeddingObject) = 4, "an embedding", "destroyed";
+    Optimizer(Optimizer) = 5, "an optimizer", "destroyed";
+    Policy(CachePolicy) = 6, "a cache policy", "destroyed";
 }
 
 impl CommObject {
@@ -155,7 +169,7 @@ impl CommObject {
         Ok((local, cross))
     }
 
-    fn bury(&self, tombstone: Tombstone) {
+    pub(super) fn bury(&self, tombstone: Tombstone) {
         let mut belongings = locked(&self.belongings);
         if let Tombstone::Memory(value) = tombstone {
             belongings.memories.remove(&value);
@@ -192,7 +206,17 @@ pub(crate) fn forget_communicator(value: usize) {
 impl MemoryObject {
     /// Puts new memory of communicator `comm` (its handle) into the table.
     pub(crate) fn enter(memory: Arc<Memory>, comm: usize, object: &CommObject) -> Result<usize> {
-        let value = TABLE.insert(Arc::new(MemoryObject { memory, comm }))?;
+        MemoryObject::lend(memory, comm, object, 0)
+    }
+
+    /// The same for memory of embedding `lender` (its handle).
+    pub(crate) fn lend(
+        memory: Arc<Memory>,
+        comm: usize,
+        object: &CommObject,
+        lender: usize,
+    ) -> Result<usize> {
+        let value = TABLE.insert(Arc::new(MemoryObject { memory, comm, lender }))?;
         locked(&object.belongings).memories.insert(value);
         Ok(value)
     }
@@ -224,6 +248,7 @@ impl TensorObject {
             memory: 0,
             root: None,
             owns: false,
+            lender: 0,
         })
     }
 
@@ -240,7 +265,30 @@ impl TensorObject {
             memory: handle,
             root: None,
             owns,
+            lender: 0,
         })
+    }
+
+    /// A tensor that belongs to embedding `lender`: the window `seen` of all of a handle, which is its root. Returns both handles,
+    /// of the root first.
+    pub(crate) fn lend(part: &Part, handle: usize, lender: usize) -> Result<(usize, usize)> {
+        let lent = |description: Description, root| TensorObject {
+            description: UnsafeCell::new(description.into()),
+            storage: Storage::Memory(part.memory.clone()),
+            memory: handle,
+            root,
+            owns: false,
+            lender,
+        };
+        let whole = TensorObject::enter(lent(part.whole, None))?;
+        let root = TABLE.live::<TensorObject>("the root", whole)?;
+        match TensorObject::enter(lent(part.seen, Some((whole, root)))) {
+            Ok(seen) => Ok((whole, seen)),
+            Err(error) => {
+                retire_tensor(whole, None);
+                Err(error)
+            }
+        }
     }
 
     /// A window of this tensor, which has handle `own`.
@@ -251,6 +299,7 @@ impl TensorObject {
             memory: self.memory,
             root: Some(self.root.clone().unwrap_or_else(|| (own, self.clone()))),
             owns: false,
+            lender: 0,
         })
     }
 
@@ -303,7 +352,7 @@ pub(crate) fn table_operand(name: &str, value: *const impl Sized) -> Result<(Ope
 
 /// An operand that is missing: the operation still runs with none, since it may be collective; the first failure is kept.
 pub(crate) fn or_none(operand: Result<Operand>, failure: &mut Result<()>) -> Operand {
-    operand.unwrap_or_else(|error| {
+    operand.unwrap_or_else(|error: Error| {
         if failure.is_ok() {
             *failure = Err(error);
         }
@@ -314,6 +363,13 @@ pub(crate) fn or_none(operand: Result<Operand>, failure: &mut Result<()>) -> Ope
 /// Destroys a tensor: frees its memory if it owns it (collective then), and lowers the counter.
 pub(crate) fn destroy_tensor(value: usize) -> Result<()> {
     let (tensor, dead) = TABLE.live_or_tombstone::<TensorObject>("wholememory_tensor", value)?;
+    if tensor.lender != 0 && !dead {
+        fail!(
+            InvalidInput,
+            "wholememory_tensor {value:#x} belongs to embedding {:#x}: it goes with its owner",
+            tensor.lender
+        );
+    }
     let owned = match &tensor.storage {
         Storage::Memory(memory) if tensor.owns => Some(memory),
         _ => None,
@@ -333,11 +389,25 @@ pub(crate) fn destroy_tensor(value: usize) -> Result<()> {
     if owned.is_some_and(|memory| memory.is_live()) {
         return outcome;
     }
-    let gone = match owned.and_then(|_| TABLE.live::<MemoryObject>("handle", tensor.memory).ok()) {
-        Some(memory) => {
-            bury_memory(tensor.memory, memory.comm);
+    let memory = owned.and_then(|_| TABLE.live::<MemoryObject>("handle", tensor.memory).ok());
+    if let Some(memory) = &memory {
+        bury_memory(tensor.memory, memory.comm);
+    }
+    if !retire_tensor(value, memory.map(|memory| memory.comm)) {
+        fail!(
+            InvalidInput,
+            "wholememory_tensor {value:#x} was destroyed by another thread at the same time"
+        );
+    }
+    outcome
+}
+
+/// Takes a tensor out of the table; with a communicator (its handle) it leaves a tombstone there. False if it is gone already.
+pub(crate) fn retire_tensor(value: usize, comm: Option<usize>) -> bool {
+    let gone = match comm {
+        Some(comm) => {
             let gone = TABLE.entomb::<TensorObject>(value);
-            match TABLE.live::<CommObject>("comm", memory.comm) {
+            match TABLE.live::<CommObject>("comm", comm) {
                 Ok(comm) if gone => comm.bury(Tombstone::Tensor(value)),
                 _ => drop(TABLE.remove::<TensorObject>(value)),
             }
@@ -345,12 +415,8 @@ pub(crate) fn destroy_tensor(value: usize) -> Result<()> {
         }
         None => TABLE.remove::<TensorObject>(value).is_some(),
     };
-    if !gone {
-        fail!(
-            InvalidInput,
-            "wholememory_tensor {value:#x} was destroyed by another thread at the same time"
-        );
+    if gone {
+        LIVE_TENSORS.fetch_sub(1, Ordering::Relaxed);
     }
-    LIVE_TENSORS.fetch_sub(1, Ordering::Relaxed);
-    outcome
+    gone
 }

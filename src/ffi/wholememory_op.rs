@@ -10,7 +10,6 @@ use super::wholememory::library::wholememory_error_code_t;
 use super::wholememory_tensor::wholememory_tensor_t;
 use crate::ops::{self, EnvTestContexts};
 use crate::platform::Stream;
-
 use std::ffi::{c_int, c_void};
 
 /// `output[i] = table[indices[i]]` for every i, converted to the dtype of `output`. Rows of negative ids and of ids

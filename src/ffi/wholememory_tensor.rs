@@ -67,6 +67,7 @@ pub unsafe extern "C" fn wholememory_create_tensor(
                 // SAFETY: NULL, or one value a rank by the contract.
                 rank_granules: unsafe { partition(tensor_entry_partition, object.comm.size()) },
                 rmm_enabled: rmm_enabled(),
+                freed_alone: false,
                 described_by: shape::terms(&description),
             })
         });

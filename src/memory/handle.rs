@@ -28,6 +28,7 @@ pub struct Memory {
     route: Route,
     partition: Partition,
     hierarchy: Option<Hierarchy>,
+    freed_alone: bool,
     /// Its number among the communicator's dependents, the same on all ranks.
     id: OnceLock<u64>,
     /// `None` once dead.
@@ -41,6 +42,7 @@ impl Memory {
     /// OUT_OF_MEMORY, SYSTEM_ERROR, COMMUNICATION_ERROR; the same on all ranks, and nothing remains.
     pub fn malloc(comm: &Arc<Communicator>, request: Result<MallocRequest>) -> Result<Arc<Memory>> {
         let session = comm.enter("wholememory_malloc")?;
+        let freed_alone = request.as_ref().is_ok_and(|r| r.freed_alone);
         let terms = request.as_ref().map_or_else(|_| Vec::new(), MallocRequest::terms);
         let plan = request.and_then(|r| Plan::supported(&r, comm));
         let plan = agree(&session, &terms, plan)?;
@@ -90,6 +92,7 @@ impl Memory {
             route,
             partition,
             hierarchy,
+            freed_alone,
             id: OnceLock::new(),
             mapping: Mutex::new(Some(Arc::new(mapping))),
         });
@@ -116,6 +119,15 @@ impl Memory {
         }
         self.comm.disown(self.number());
         self.release(Some(&session))
+    }
+
+    /// Gives back this rank's side of memory that was made `freed_alone`. Local: what others still map stays there for
+    /// them. Nothing to do if it is dead already.
+    /// # Errors
+    /// CUDA_ERROR, SYSTEM_ERROR.
+    pub fn free_alone(&self) -> Result<()> {
+        self.comm.disown(self.number());
+        self.release(None)
     }
 
     /// Releases the local side of a handle whose communicator is broken; the error the caller gets.
@@ -293,6 +305,7 @@ fn make_transports(session: &Session<'_>, route: Route, hierarchy: Option<&Hiera
 impl Dependent for Memory {
     fn release(&self, session: Option<&Session<'_>>) -> Result<()> {
         let taken = self.slot().take();
+        let session = session.filter(|_| !self.freed_alone);
         match taken {
             Some(mapping) => mapping.give_back(session.map(|s| s as &dyn Bootstrap)),
             None => Ok(()),
@@ -301,5 +314,9 @@ impl Dependent for Memory {
 
     fn is_distributed(&self) -> bool {
         self.memory_type == MemoryType::Distributed
+    }
+
+    fn is_freed_alone(&self) -> bool {
+        self.freed_alone
     }
 }

@@ -18,6 +18,8 @@ pub struct MallocRequest {
     pub rank_granules: Option<Vec<usize>>,
     /// The process-wide flag of `wholememory_set_rmm_enabled`.
     pub rmm_enabled: bool,
+    /// Every rank gives its side back by itself ([`Memory::free_alone`](super::Memory::free_alone)), never together.
+    pub freed_alone: bool,
     /// Further values that must be the same on all ranks (a tensor's description); compared first.
     pub described_by: Vec<Term>,
 }
@@ -154,6 +156,7 @@ mod tests {
             granule_bytes: 8,
             rank_granules: None,
             rmm_enabled: false,
+            freed_alone: false,
             described_by: Vec::new(),
         }
     }

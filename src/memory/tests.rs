@@ -52,6 +52,7 @@ fn request(
         granule_bytes,
         rank_granules: None,
         rmm_enabled: false,
+        freed_alone: false,
         described_by: Vec::new(),
     }
 }

@@ -6,7 +6,7 @@ use super::plan::{Placement, Plan};
 use crate::error::{Error, Kind, Result, ensure};
 use crate::kinds::DType;
 use crate::memory::Partition;
-use crate::platform::{Indices, Places, Rows, Table};
+use crate::platform::{Bootstrap, Indices, Places, Rows, Table};
 use crate::span::Address;
 
 /// The geometry of one rank's request; whoever serves it works by this, not by what it passed itself. Ranks of equal shape
@@ -290,20 +290,20 @@ impl Pass<'_> {
 
 /// Every rank's announcement, or the refusal of the lowest rank that cannot take part: it stands in the place of the
 /// announcement, with a leading byte of 1.
-fn announce(
-    field: &Field<'_>,
-    buckets: usize,
-    mine: std::result::Result<Announcement, &Error>,
-) -> Result<Vec<Announcement>> {
+pub fn tell<T>(
+    world: &dyn Bootstrap,
+    mine: std::result::Result<Vec<u8>, &Error>,
+    decode: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Vec<T>> {
     let message = match &mine {
-        Ok(announcement) => [vec![0], announcement.encode()].concat(),
+        Ok(announcement) => [&[0], &announcement[..]].concat(),
         Err(refusal) => [
             vec![1, refusal.kind.code() as u8],
             refusal.what.as_bytes().to_vec(),
         ]
         .concat(),
     };
-    let messages = field.world.all_gather(&message)?;
+    let messages = world.all_gather(&message)?;
     for (rank, message) in messages.iter().enumerate() {
         if let [1, code, what @ ..] = &message[..] {
             return Err(match mine {
@@ -319,8 +319,7 @@ fn announce(
         .iter()
         .enumerate()
         .map(|(rank, message)| {
-            let announcement = message.get(1..).and_then(|m| Announcement::decode(m, buckets));
-            announcement.ok_or_else(|| {
+            message.get(1..).and_then(&decode).ok_or_else(|| {
                 let what = format!("rank {rank} announced its request in an unreadable message");
                 Error::new(Kind::Communication, what)
             })
@@ -357,9 +356,11 @@ pub fn run_passes(
             identity: served.identity,
             shape: sorted.as_ref().map(|s| s.shape),
             counts: sorted.as_ref().map_or_else(Vec::new, |s| s.counts.clone()),
-        }),
+        }
+        .encode()),
     };
-    let announcements = announce(field, sorting.buckets, mine)?;
+    let decode = |message: &[u8]| Announcement::decode(message, sorting.buckets);
+    let announcements = tell(field.world, mine, decode)?;
     check_handles(&announcements)?;
     for (rank, announcement) in announcements.iter().enumerate() {
         let Some(shape) = announcement.shape else { continue };

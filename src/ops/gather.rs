@@ -5,6 +5,7 @@ use super::plan::Operation;
 use super::route::Call;
 use crate::error::Result;
 use crate::platform::Stream;
+use crate::platform::learning::RoundRobin;
 use crate::tensor::Operand;
 
 /// Copies rows of `table` to `output`: `output[i] = convert(table[indices[i]])`, shape n x D for n `indices` (INT or INT64)
@@ -25,10 +26,26 @@ pub fn gather(
     stream: Stream,
     sms: i32,
 ) -> Result<()> {
+    gather_dealt(table, None, indices, output, buffers, stream, sms)
+}
+
+/// As [`gather`] from a table on a handle whose rows may be dealt to the ranks in turn: ids name rows before they were dealt.
+/// # Errors
+/// Those of [`gather`].
+pub fn gather_dealt(
+    table: &Operand,
+    dealt: Option<&RoundRobin>,
+    indices: &Operand,
+    output: &Operand,
+    buffers: &dyn Buffers,
+    stream: Stream,
+    sms: i32,
+) -> Result<()> {
     let call = Call {
         operation: Operation::Gather,
         name: Operation::Gather.name(),
         table,
+        dealt,
         indices,
         rows: output,
         buffers,

@@ -107,6 +107,10 @@ impl AppendUnique {
         );
         outputs?;
         let platform = platform::current()?;
+        platform.within(&mut || self.run_on(platform, buffers, stream))
+    }
+
+    fn run_on(&self, platform: &dyn Platform, buffers: &dyn Buffers, stream: Stream) -> Result<()> {
         platform.check_stream(stream)?;
         ensure!(
             !platform.is_capturing(stream)?,
@@ -213,6 +217,10 @@ impl SelfLoop {
         let _leases = self.operands().map(|(_, operand)| lease(operand));
         self.check()?;
         let platform = platform::current()?;
+        platform.within(&mut || self.run_on(platform, stream))
+    }
+
+    fn run_on(&self, platform: &dyn Platform, stream: Stream) -> Result<()> {
         platform.check_stream(stream)?;
         let [pointers, columns, out_pointers, out_columns] = self.operands();
         let size = |(name, operand): (&str, &Operand)| sized(name, &operand.description);

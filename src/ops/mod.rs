@@ -5,10 +5,12 @@ mod arrays;
 mod env_test;
 mod exchange;
 mod gather;
+mod gradients;
 pub mod graph;
 mod hierarchy;
 mod leg;
 mod operand;
+mod owners;
 mod plan;
 pub mod random;
 mod route;
@@ -16,7 +18,8 @@ pub mod sampling;
 mod scatter;
 
 pub use env_test::env_test;
-pub use gather::gather;
+pub use gather::{gather, gather_dealt};
+pub use gradients::{Gradients, Learner, apply_gradients};
 pub use scatter::scatter;
 
 use crate::error::Result;

@@ -6,13 +6,14 @@ use super::hierarchy::{Circles, Nodes};
 use super::leg::{Circle, Field, gather_with_workspace};
 use super::operand::Data;
 use super::plan::{Holder, Operation, Plan, Request, plan};
-use super::{Buffers, exchange, hierarchy};
+use super::{Buffers, Scratch, exchange, hierarchy};
 use crate::comm::{Communicator, Session};
 use crate::error::{Result, ensure};
-use crate::kinds::{Location, MemoryType};
+use crate::kinds::{AllocationType, DType, Location, MemoryType};
 use crate::log::say_rank;
 use crate::memory::{MappedBases, Memory, Route};
-use crate::platform::{self, Bootstrap, Launch, Platform, Stream, Transport};
+use crate::platform::learning::RoundRobin;
+use crate::platform::{self, Bootstrap, Indices, Launch, Platform, Stream, Transport};
 use crate::span::Address;
 use crate::tensor::{Operand, Storage};
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub struct Call<'a> {
     /// What ranks that meet another call are told this one is.
     pub name: &'static str,
     pub table: &'a Operand,
+    /// Where the rows that ids name are, if rows are dealt to the ranks in turn. For tables on a handle.
+    pub dealt: Option<&'a RoundRobin>,
     pub indices: &'a Operand,
     pub rows: &'a Operand,
     pub buffers: &'a dyn Buffers,
@@ -81,13 +84,27 @@ impl Call<'_> {
         })
     }
 
-    fn plan_on(&self, memory: &Memory) -> Result<Option<Plan>> {
+    fn plan_on(&self, memory: &Memory) -> Result<Planned<'_>> {
         let comm = memory.communicator();
-        let planned = self.plan(comm.platform(), holder(memory)?)?;
+        let mut planned = self.plan(comm.platform(), holder(memory)?)?;
         if let Some(plan) = &planned {
             say_rank!(Trace, comm.rank(), "{plan}, {:?} route", memory.route());
         }
-        Ok(planned)
+        let mut mapped = None;
+        if let (Some(plan), Some(dealt)) = (&mut planned, self.dealt) {
+            let block = self
+                .buffers
+                .scratch(plan.indices.count, DType::Int64, AllocationType::Device)?;
+            plan.indices = deal(
+                comm.platform(),
+                &plan.indices,
+                dealt,
+                block.address(),
+                self.stream,
+            )?;
+            mapped = Some(block);
+        }
+        Ok((planned, mapped))
     }
 
     fn launch(&self, platform: &dyn Platform, plan: &Plan, bases: &[Address]) -> Result<()> {
@@ -112,8 +129,8 @@ impl Call<'_> {
         let partitions = memory.mapped_bases()?;
         let platform = memory.communicator().platform();
         platform.within(&mut || match self.plan_on(memory)? {
-            Some(plan) => self.launch(platform, &plan, &plan.bases(&partitions)),
-            None => Ok(()),
+            (Some(plan), _ids) => self.launch(platform, &plan, &plan.bases(&partitions)),
+            (None, _) => Ok(()),
         })
     }
 
@@ -153,9 +170,9 @@ impl Call<'_> {
             Ok(_) => self.plan_on(memory),
             Err(dead) => Err(dead.clone()),
         });
-        let (plan, own_failure) = match planned {
-            Ok(plan) => (plan, None),
-            Err(error) => (None, Some(error)),
+        let ((plan, _ids), own_failure) = match planned {
+            Ok(planned) => (planned, None),
+            Err(error) => ((None, None), Some(error)),
         };
         let session = comm.enter(self.name)?;
         let partitions = lease.as_deref().unwrap_or(&[]);
@@ -247,6 +264,29 @@ pub fn holder(memory: &Memory) -> Result<Holder<'_>> {
         memory_type: memory.memory_type(),
         partition: memory.partition(),
         flat,
+    })
+}
+
+/// The plan, and the block that its ids lie in if they are not the caller's.
+type Planned<'a> = (Option<Plan>, Option<Box<dyn Scratch + 'a>>);
+
+/// The rows of the table that ids of a dealt one name, written to `mapped`, which has room for as many INT64.
+pub fn deal(
+    platform: &dyn Platform,
+    indices: &Indices,
+    dealt: &RoundRobin,
+    mapped: Address,
+    stream: Stream,
+) -> Result<Indices> {
+    let launch = Launch {
+        stream,
+        ..Launch::default()
+    };
+    platform.learning().map_rows(indices, dealt, mapped, launch)?;
+    Ok(Indices {
+        address: mapped,
+        dtype: DType::Int64,
+        count: indices.count,
     })
 }
 

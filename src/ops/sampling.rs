@@ -11,7 +11,7 @@ mod tests;
 use super::Buffers;
 use super::arrays::{as_array, id_dtype, one_dim};
 use super::route::lease;
-use crate::comm::Session;
+use crate::comm::{Communicator, Session};
 use crate::error::{Error, Result, ensure};
 use crate::kinds::{DType, MemoryType};
 use crate::memory::{Memory, Route};
@@ -178,7 +178,7 @@ impl Sampling {
             );
             outputs
         });
-        let request = |platform| Request {
+        let request = |platform, stream| Request {
             sampling: self,
             platform,
             buffers,
@@ -194,26 +194,47 @@ impl Sampling {
                 Some(platform) => platform,
                 None => platform::current()?,
             };
-            refuse_capture(platform, stream)?;
-            return request(platform).read();
+            refuse_recording(platform, stream)?;
+            return platform.within(&mut || request(platform, stream).read());
         };
-        let comm = first.communicator();
-        refuse_capture(comm.platform(), stream)?;
-        let request = request(comm.platform());
+        let platform = first.communicator().platform();
+        // The others are waiting, also for a rank that records and for one whose platform lets it do nothing. A stream that
+        // records neither gets work that nobody would do now nor is waited for.
+        let recording = refuse_recording(platform, stream);
+        let stream = match recording {
+            Ok(()) => stream,
+            Err(_) => platform.side_stream(),
+        };
+        let checked = recording.and(checked);
+        let request = request(platform, stream);
+        let mut done = None;
+        let _ = platform.within(&mut || {
+            done = Some(self.with_others(&request, first.communicator(), checked.clone()));
+            Ok(())
+        });
+        done.unwrap_or_else(|| self.with_others(&request, first.communicator(), checked.clone()))
+    }
+
+    fn with_others(
+        &self,
+        request: &Request<'_>,
+        comm: &Arc<Communicator>,
+        checked: Result<()>,
+    ) -> Result<()> {
         // What cannot be seen here (a part that is no tensor) is taken to be like the rest.
         let direct = self
             .shared()
             .all(|memory| memory.route() == Route::Direct && Arc::ptr_eq(memory.communicator(), comm));
         if direct {
             let session = comm.enter(NAME)?;
-            return together(&session, stream, checked, || request.read());
+            return together(&session, request.stream, checked, || request.read());
         }
         request.fetch(comm, checked)
     }
 }
 
-/// The size of the outputs is read back, which a recording stream cannot wait for. All ranks record together.
-fn refuse_capture(platform: &dyn Platform, stream: Stream) -> Result<()> {
+/// The size of the outputs is read back, which a recording stream cannot wait for.
+fn refuse_recording(platform: &dyn Platform, stream: Stream) -> Result<()> {
     ensure!(
         !platform.is_capturing(stream)?,
         NotSupported,

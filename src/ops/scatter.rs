@@ -26,6 +26,7 @@ pub fn scatter(
         operation: Operation::Scatter,
         name: Operation::Scatter.name(),
         table,
+        dealt: None,
         indices,
         rows: input,
         buffers,

@@ -2,10 +2,12 @@
 //! A platform is chosen once per process; the rooms above speak to it through the traits below.
 
 pub mod bootstrap;
+pub mod caching;
 mod choice;
 pub mod cpu;
 pub mod cuda;
 pub mod graph;
+pub mod learning;
 pub mod meeting;
 pub mod pages;
 pub mod process;
@@ -52,6 +54,16 @@ pub trait Platform: Send + Sync {
     /// Loops and kernels on graphs. A platform without gives ones that refuse (NOT_SUPPORTED).
     fn graph(&self) -> &dyn graph::GraphKernels {
         &graph::NoGraphs
+    }
+
+    /// What tables that learn need beyond that.
+    fn learning(&self) -> &dyn learning::LearningKernels {
+        &learning::CannotLearn
+    }
+
+    /// What caches of tables need beyond that.
+    fn caching(&self) -> &dyn caching::CacheKernels {
+        &caching::CannotCache
     }
 
     /// Makes the transport that moves bytes between the ranks of one host by local copies. Collective over `boot`.

@@ -45,6 +45,7 @@ impl Table {
             granule_bytes,
             rank_granules: partition.map(<[usize]>::to_vec),
             rmm_enabled: false,
+            freed_alone: false,
             described_by: Vec::new(),
         };
         let table = Table {

@@ -90,6 +90,7 @@ pub unsafe extern "C" fn wholememory_malloc(
             // SAFETY: NULL, or one value a rank by the contract.
             rank_granules: unsafe { partition(rank_entry_partition, object.comm.size()) },
             rmm_enabled: rmm_enabled(),
+            freed_alone: false,
             described_by: Vec::new(),
         });
         let memory = Memory::malloc(&object.comm, request)?;
@@ -112,6 +113,12 @@ pub unsafe extern "C" fn wholememory_free(
         let handle = wholememory_handle as usize;
         // A dead handle of a live communicator takes part, so that the other ranks learn of it.
         let (object, dead) = table().live_or_tombstone::<MemoryObject>("wholememory_handle", handle)?;
+        ensure!(
+            object.lender == 0,
+            InvalidInput,
+            "wholememory_handle {handle:#x} belongs to embedding {:#x}: it goes with its owner",
+            object.lender
+        );
         let outcome = object.memory.free();
         if !dead && !object.memory.is_live() {
             bury_memory(handle, object.comm);

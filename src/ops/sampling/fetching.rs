@@ -159,6 +159,7 @@ impl Request<'_> {
             operation: Operation::Gather,
             name: NAME,
             table: &table,
+            dealt: None,
             indices: &plain(DType::Int64, wish.ids),
             rows: &plain(dtype, wish.to),
             buffers: self.buffers,

@@ -5,6 +5,7 @@ pub mod bytes;
 pub mod convert;
 pub mod fill;
 mod graph;
+pub mod learning;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod movers;
 mod pool;
@@ -17,6 +18,7 @@ mod split;
 mod stores;
 
 use super::graph::GraphKernels;
+use super::learning::{LearningKernels, RoundRobin, Step};
 use super::staging::{Mover, StagedTransport};
 use super::{
     Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Stream, Table, Transport,
@@ -43,6 +45,10 @@ impl Platform for CpuPlatform {
     }
 
     fn graph(&self) -> &dyn GraphKernels {
+        self
+    }
+
+    fn learning(&self) -> &dyn LearningKernels {
         self
     }
 
@@ -159,6 +165,26 @@ impl Kernels for CpuPlatform {
         _: Launch,
     ) -> Result<()> {
         fill::add_row_numbers(input, rows, cols, output);
+        Ok(())
+    }
+}
+
+impl LearningKernels for CpuPlatform {
+    fn step_workspace_bytes(&self, _: &Step<'_>) -> Result<usize> {
+        Ok(0)
+    }
+
+    fn step(&self, step: &Step<'_>, _: Launch) -> Result<()> {
+        learning::step(step)
+    }
+
+    fn map_rows(&self, indices: &Indices, map: &RoundRobin, mapped: Address, _: Launch) -> Result<()> {
+        learning::map_rows(indices, map, mapped);
+        Ok(())
+    }
+
+    fn fill(&self, address: Address, count: usize, value: f32, _: Stream) -> Result<()> {
+        learning::fill(address, count, value);
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 /// An empty vector with room for `count` values.
 /// # Errors
 /// OUT_OF_MEMORY.
-fn room<T>(count: usize) -> Result<Vec<T>> {
+pub(super) fn room<T>(count: usize) -> Result<Vec<T>> {
     let mut vec = Vec::new();
     vec.try_reserve_exact(count).map_err(|_| {
         Error::new(

@@ -303,7 +303,7 @@ pub fn self_loops_args(loops: &SelfLoops) -> SelfLoopsArgs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::launch::tests::{check_layouts, layouts};
+    use super::super::layouts::{assert_layouts, layouts};
     use super::*;
     use crate::error::Kind;
     use crate::platform::Places;
@@ -472,13 +472,12 @@ mod tests {
             }
             SelfLoopsArgs = "wmk_self_loops_args" { row_pointers, rows, columns, edges, row_pointers_out, columns_out }
         };
-        check_layouts(
-            &structs,
-            &format!(
-                "sizeof(wmk_counted) == 8 * {COUNTED_WORDS} && offsetof(wmk_counted, bad_position) == 8 && \
-                 offsetof(wmk_counted, bad_start) == 16 && offsetof(wmk_counted, bad_end) == 24 && \
-                 WMK_TAKE_ALL == {TAKE_ALL} && WMK_TAKE_AT_MOST == {TAKE_AT_MOST} && WMK_TAKE_ALL_ABOVE == {TAKE_ALL_ABOVE}"
-            ),
-        );
+        let constants = [
+            format!("sizeof(wmk_counted) == 8 * {COUNTED_WORDS} && offsetof(wmk_counted, bad_position) == 8"),
+            "offsetof(wmk_counted, bad_start) == 16 && offsetof(wmk_counted, bad_end) == 24".to_string(),
+            format!("WMK_TAKE_ALL == {TAKE_ALL} && WMK_TAKE_AT_MOST == {TAKE_AT_MOST}"),
+            format!("WMK_TAKE_ALL_ABOVE == {TAKE_ALL_ABOVE}"),
+        ];
+        assert_layouts(&["args.h"], &structs, &constants);
     }
 }

@@ -3,6 +3,7 @@
 
 use super::graph_args::{AppendArgs, SampleArgs, SampleOffsetsArgs, SelfLoopsArgs, ShiftArgs, SpanIdsArgs};
 use super::launch::{BucketArgs, FillArgs, MeetArgs, OrderArgs, RowsArgs, UniqueArgs};
+use super::learning::{GroupArgs, MapRowsArgs, SetArgs, StepArgs};
 use crate::error::Result;
 use crate::platform::Stream;
 
@@ -112,9 +113,23 @@ operations! {
     /// # Errors
     /// CUDA_ERROR.
     fn self_loops = wmk_self_loops(SelfLoopsArgs), "adding self loops";
+    /// Without scratch, only how much is needed.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn group = wmk_group(GroupArgs), "grouping gradients by row";
+    /// Without scratch, only how much is needed.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn step = wmk_step(StepArgs), "the gradient step";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn map_rows = wmk_map_rows(MapRowsArgs), "mapping rows by round robin";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn set = wmk_set(SetArgs), "setting values";
 }
 
 pub use linked::{
-    append_count, append_write, bucket, fill, gather, load, meet, order, sample, sample_offsets, scatter,
-    self_loops, shift, span_ids, unique,
+    append_count, append_write, bucket, fill, gather, group, load, map_rows, meet, order, sample,
+    sample_offsets, scatter, self_loops, set, shift, span_ids, step, unique,
 };

@@ -250,13 +250,12 @@ pub fn id_bits(rows: u64) -> u32 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::super::board::BoardHead;
+    use super::super::layouts::{assert_layouts, layouts};
     use super::*;
     use crate::error::Kind;
     use crate::kinds::DType;
-    use std::fmt::Write;
-    use std::process::Command;
 
     fn table(places: Places<'_>) -> Table<'_> {
         Table {
@@ -379,16 +378,6 @@ pub(super) mod tests {
         assert_eq!([0, 1, 2, 3, 4, 5].map(id_bits), [1, 1, 1, 2, 2, 3]);
     }
 
-    /// A struct of the kernels' headers: its name, bytes, and fields with their offsets.
-    pub type Layout = (&'static str, usize, Vec<(&'static str, usize)>);
-
-    macro_rules! layouts {
-        ($($rust:ident = $c:literal { $($field:ident),+ })+) => {
-            [$(($c, size_of::<$rust>(), vec![$((stringify!($field), std::mem::offset_of!($rust, $field))),+])),+]
-        };
-    }
-    pub(in super::super) use layouts;
-
     /// The structs of kernels/args.h, as a C++ compiler lays them out, are those of this file.
     #[test]
     fn layouts_are_those_of_the_header() {
@@ -412,43 +401,12 @@ pub(super) mod tests {
             BoardHead = "wmk_board" { epoch, blocks_done, ranks, rank, reserved }
             FillArgs = "wmk_fill_args" { input, output, stride_bytes, rows, cols, dtype, reserved }
         };
-        check_layouts(
-            &structs,
-            &format!(
-                "WMK_MAX_BUCKETS == {MOST_BUCKETS} && wmk::many_places == {MOST_PLACES} && WMK_MOST_ORDER_BITS == {MOST_ORDER_BITS} && WMK_MEET_ARRIVE == {MEET_ARRIVE} && WMK_MEET_WAIT == {MEET_WAIT}"
-            ),
-        );
-    }
-
-    /// Has a C++ compiler compare the layouts with kernels/args.h, and find the condition on constants true.
-    pub fn check_layouts(structs: &[Layout], constants: &str) {
-        let mut source =
-            String::from("#include <cstddef>\n#include \"args.h\"\n#include \"common/place.h\"\n");
-        for (name, bytes, fields) in structs {
-            writeln!(source, "static_assert(sizeof({name}) == {bytes}, \"{name}\");").unwrap();
-            for (field, at) in fields {
-                writeln!(
-                    source,
-                    "static_assert(offsetof({name}, {field}) == {at}, \"{name}.{field}\");"
-                )
-                .unwrap();
-            }
-        }
-        writeln!(source, "static_assert({constants}, \"constants\");").unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("layouts.cc");
-        std::fs::write(&file, source).unwrap();
-        let compiler = std::env::var_os("CXX").unwrap_or_else(|| "g++".into());
-        let kernels = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels");
-        let output = Command::new(compiler)
-            .args(["-std=c++17", "-fsyntax-only", "-I", kernels])
-            .arg(&file)
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let constants = [
+            format!("WMK_MAX_BUCKETS == {MOST_BUCKETS}"),
+            format!("wmk::many_places == {MOST_PLACES}"),
+            format!("WMK_MOST_ORDER_BITS == {MOST_ORDER_BITS}"),
+            format!("WMK_MEET_ARRIVE == {MEET_ARRIVE} && WMK_MEET_WAIT == {MEET_WAIT}"),
+        ];
+        assert_layouts(&["args.h", "common/place.h"], &structs, &constants);
     }
 }

@@ -16,6 +16,9 @@ mod graph_args;
 mod host;
 mod kernels;
 mod launch;
+#[cfg(test)]
+mod layouts;
+mod learning;
 mod loader;
 mod mailbox;
 pub mod nccl;
@@ -34,6 +37,7 @@ pub use loader::Unusable;
 pub use properties::device_properties;
 
 use super::graph::GraphKernels;
+use super::learning::LearningKernels;
 use super::{
     Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
 };
@@ -208,6 +212,10 @@ impl Platform for CudaPlatform {
     }
 
     fn graph(&self) -> &dyn GraphKernels {
+        self
+    }
+
+    fn learning(&self) -> &dyn LearningKernels {
         self
     }
 

@@ -12,7 +12,7 @@ use crate::span::Address;
 use std::sync::OnceLock;
 
 /// A sort counts in 32 bits.
-const MOST_SORTED: usize = i32::MAX as usize;
+pub(super) const MOST_SORTED: usize = i32::MAX as usize;
 
 impl CudaPlatform {
     /// Blocks as the caller asked; else all, but for many rows of the host's memory: few blocks keep the bus busy, and those

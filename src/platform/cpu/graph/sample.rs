@@ -77,10 +77,10 @@ impl Job<'_> {
             match &mut chooser {
                 Some(chooser) if degree > u64::from(chooser.most()) => {
                     let chosen = match &self.weights {
-                        // SAFETY: the center is one of the draw, and neighbours are below its degree.
-                        Some(weights) => {
-                            chooser.weighted(i as u64, degree, |y| unsafe { weights.get(i, start, y) })?
-                        }
+                        Some(weights) => chooser.weighted(i as u64, degree, |y| {
+                            // SAFETY: the center is one of the draw, and neighbours are below its degree.
+                            unsafe { weights.get(i, start, y) }
+                        })?,
                         None => chooser.uniform(i as u64, degree)?,
                     };
                     self.write(i, begin, taken, |x| chosen.get(x as usize).map(|y| start + y));

@@ -1,0 +1,553 @@
+/* Gradient steps against the formulas in double: every optimizer and type, three steps, duplicates inside and across
+ * ranks, ids that name no row, ranks without gradients, a rank that fails; the order of the sums bit for bit; the states. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <wholememory/wholememory_op.h>
+
+#include "device.h"
+#include "rows.h"
+
+enum { BAD_INPUT = WHOLEMEMORY_INVALID_INPUT, LOGIC = WHOLEMEMORY_LOGIC_ERROR, ROWS = 41, MOST_COLUMNS = 20, STEPS = 3 };
+
+static const char* const optimizer_names[] = {"NONE", "SGD", "LAZY_ADAM", "RMSPROP", "ADAGRAD"};
+static const char* const state_names[][4] = {{0}, {0}, {"m", "v", "beta12t"}, {"v"}, {"state_sum"}};
+
+typedef struct {
+  wm_kind kind;
+  wholememory_dtype_t dtype, gradients;
+  wholememory_optimizer_type_t optimizer;
+  float decay, adam_w;
+  int round_robin;
+  int64_t columns;
+} job;
+
+static uint64_t rounded(wholememory_dtype_t dtype, double value) {
+  uint64_t bits;
+  memcpy(&bits, &value, 8);
+  return wm_convert(WHOLEMEMORY_DT_DOUBLE, dtype, bits);
+}
+
+static double number(wholememory_dtype_t dtype, uint64_t bits) {
+  double value;
+  bits = wm_convert(dtype, WHOLEMEMORY_DT_DOUBLE, bits);
+  memcpy(&value, &bits, 8);
+  return value;
+}
+
+/* First values and gradients are exact in every type. */
+static uint64_t first_value(wholememory_dtype_t dtype, int64_t row, int64_t column, int salt) {
+  (void)salt;
+  return rounded(dtype, ((double)(wm_hash((uint64_t)row, (uint64_t)column) % 257) - 128) / 64);
+}
+
+static double gradient(int rank, int step, int64_t i, int64_t column) {
+  return ((double)(wm_hash(wm_hash((uint64_t)rank * 8 + (uint64_t)step, (uint64_t)i), (uint64_t)column) % 33) - 16) / 8;
+}
+
+/* Rank 1 has nothing in the first step, all have in the second, only the last rank has in the third. */
+static int64_t count_of(int rank, int size, int step) {
+  if (step == 0 && rank == 1) return 0;
+  if (step == 2 && rank != size - 1) return 0;
+  return 90 + 7 * rank;
+}
+
+static int64_t id_of(int rank, int step, int64_t i) {
+  uint64_t h = wm_hash((uint64_t)(rank * 31 + step), (uint64_t)i);
+  switch (h % 8) {
+    case 0: return -1 - (int64_t)(h >> 40);
+    case 1: return ROWS + (int64_t)(h >> 40);
+    case 2: return 7; /* a row that all name often */
+    default: return (int64_t)((h >> 8) % ROWS);
+  }
+}
+
+typedef struct { double w[ROWS][MOST_COLUMNS], m[ROWS][MOST_COLUMNS], v[ROWS][MOST_COLUMNS]; int steps[ROWS]; } reference;
+
+static void update(reference* ref, const job* j, int64_t row, const double* sums, float lr, double decay) {
+  int t = ++ref->steps[row];
+  for (int64_t c = 0; c < j->columns; c++) {
+    double *w = &ref->w[row][c], *m = &ref->m[row][c], *v = &ref->v[row][c], g = sums[c], rate = (double)lr;
+    const double b1 = (double)0.9f, b2 = (double)0.999f, alpha = (double)0.99f, epsilon = (double)1e-8f;
+    bool adam_w = j->optimizer == WHOLEMEMORY_OPT_LAZY_ADAM && j->adam_w > 0.5f;
+    if (!adam_w) g += decay * *w;
+    switch (j->optimizer) {
+      case WHOLEMEMORY_OPT_SGD: *w -= rate * g; break;
+      case WHOLEMEMORY_OPT_LAZY_ADAM:
+        if (adam_w) *w -= rate * decay * *w;
+        *m = b1 * *m + (1 - b1) * g;
+        *v = b2 * *v + (1 - b2) * g * g;
+        *w -= rate * (*m / (1 - pow(b1, t))) / (sqrt(*v / (1 - pow(b2, t))) + epsilon);
+        break;
+      case WHOLEMEMORY_OPT_RMSPROP:
+        *m = alpha * *m + (1 - alpha) * g * g;
+        *w -= rate * g / (sqrt(*m) + epsilon);
+        break;
+      default:
+        *m += g * g;
+        *w -= rate * g / (sqrt(*m) + epsilon);
+    }
+    /* What the table's type rounds away is gone for the next step too. */
+    *w = number(j->dtype, rounded(j->dtype, *w));
+  }
+}
+
+/* `failing` takes part with nothing; -1 is none. */
+static void reference_step(reference* ref, const job* j, int size, int step, int failing, float lr, double decay) {
+  static const double zero[MOST_COLUMNS];
+  double sums[ROWS][MOST_COLUMNS];
+  bool named[ROWS] = {false};
+  for (int row = 0; row < ROWS; row++) memcpy(sums[row], zero, sizeof zero);
+  for (int rank = 0; rank < size; rank++)
+    for (int64_t i = 0; i < count_of(rank, size, step) && rank != failing; i++) {
+      int64_t id = id_of(rank, step, i);
+      if (id < 0 || id >= ROWS) continue;
+      named[id] = true;
+      for (int64_t c = 0; c < j->columns; c++) sums[id][c] += gradient(rank, step, i, c);
+    }
+  for (int row = 0; row < ROWS; row++)
+    if (named[row]) update(ref, j, row, sums[row], lr, decay);
+}
+
+static int apply(wm_rows* e, const job* j, int step, bool wrong, float lr) {
+  int64_t n = count_of(e->rank, e->size, step);
+  /* Ranks differ in the types of ids and gradients. */
+  wholememory_dtype_t ids_dtype = (e->rank + step) % 3 ? WHOLEMEMORY_DT_INT64 : WHOLEMEMORY_DT_INT;
+  wm_array ids = wm_array_make((wm_view){ids_dtype, 1, n, 1, 1, 1, 0});
+  wholememory_dtype_t type = j->round_robin && e->rank % 2 ? WHOLEMEMORY_DT_FLOAT : j->gradients;
+  wm_array grads = wm_array_make((wm_view){wrong ? WHOLEMEMORY_DT_DOUBLE : type, 2, n, j->columns, j->columns + 1, 2, 0});
+  for (int64_t i = 0; i < n; i++) {
+    wm_set_bits(ids_dtype, wm_array_at(&ids, i, 0), (uint64_t)id_of(e->rank, step, i));
+    for (int64_t c = 0; c < j->columns; c++)
+      wm_set_bits(grads.view.dtype, wm_array_at(&grads, i, c), rounded(grads.view.dtype, gradient(e->rank, step, i, c)));
+  }
+  wm_array_push(&ids);
+  wm_array_push(&grads);
+  wm_env env;
+  wm_env_start(&env);
+  int64_t tensors = get_wholememory_tensor_count();
+  int code = wholememory_embedding_gather_gradient_apply(e->embedding, ids.tensor, grads.tensor, step % 2, lr, &env.fns, 0);
+  BALANCED(&env);
+  CHECK_EQ(env.output_mallocs, 0);
+  /* Threads make tensors of their own meanwhile. */
+  if (e->size == 1) CHECK_EQ(get_wholememory_tensor_count(), tensors);
+  wm_array_matches(&grads, "gradients after a step");
+  wm_array_drop(&ids);
+  wm_array_drop(&grads);
+  OK(wholememory_communicator_barrier(e->comm));
+  return code;
+}
+
+static bool close_to(double got, double want, double bound) { return fabs(got - want) <= bound * (1 + fabs(want)); }
+
+static int64_t stored_row(const wm_rows* e, int64_t row) {
+  int64_t block = e->shape.round_robin;
+  if (!block || e->size == 1) return row;
+  int64_t turn = block * e->size, rest = ROWS % turn, rank_rows = ROWS / turn * block + (rest < block ? rest : block);
+  return row / block % e->size * rank_rows + row / turn * block + row % block;
+}
+
+/* Every row of a FLOAT tensor that belongs to the embedding, through a gather (collective where its memory is). */
+static void compare_state(const wm_rows* e, wholememory_tensor_t state, const double (*want)[MOST_COLUMNS], int64_t columns, const char* what) {
+  REQUIRE(state != NULL);
+  const wholememory_tensor_description_t* d = wholememory_tensor_get_tensor_description(state);
+  const wholememory_tensor_description_t* table = wholememory_tensor_get_tensor_description(e->tensor);
+  CHECK(d->dim == 2 && d->sizes[0] == table->sizes[0] && d->sizes[1] == columns && d->dtype == WHOLEMEMORY_DT_FLOAT);
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, ROWS, 1, 1, 0, 0});
+  wm_array out = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, ROWS, columns, columns, 0, 0});
+  for (int64_t i = 0; i < ROWS; i++) wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&ids, i, 0), (uint64_t)stored_row(e, i));
+  wm_array_push(&ids);
+  EXPECT(0, wholememory_gather(state, ids.tensor, out.tensor, NULL, NULL, -1));
+  wm_finish();
+  wm_copy(out.host, out.device, out.bytes);
+  for (int64_t i = 0; i < ROWS; i++)
+    for (int64_t c = 0; c < columns; c++) {
+      double got = number(WHOLEMEMORY_DT_FLOAT, wm_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&out, i, c)));
+      if (!close_to(got, want[i][c], 2e-5)) FAILED("%s: row %lld column %lld is %.9g, not %.9g", what, (long long)i, (long long)c, got, want[i][c]);
+    }
+  wm_array_drop(&ids);
+  wm_array_drop(&out);
+  OK(wholememory_communicator_barrier(e->comm));
+}
+
+static void compare_table(const wm_rows* e, const reference* ref, int64_t columns, const char* what) {
+  double bound = e->shape.dtype == WHOLEMEMORY_DT_FLOAT ? 1e-5 : e->shape.dtype == WHOLEMEMORY_DT_HALF ? 5e-3 : 2e-2;
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, ROWS, 1, 1, 0, 0});
+  wm_array out = wm_array_make((wm_view){e->shape.dtype, 2, ROWS, columns, columns, 0, 0});
+  for (int64_t i = 0; i < ROWS; i++) wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)i);
+  wm_array_push(&ids);
+  EXPECT(0, wholememory_embedding_gather(e->embedding, ids.tensor, out.tensor, false, NULL, 0));
+  wm_finish();
+  wm_copy(out.host, out.device, out.bytes);
+  for (int64_t i = 0; i < ROWS; i++)
+    for (int64_t c = 0; c < columns; c++) {
+      double got = number(e->shape.dtype, wm_bits(e->shape.dtype, wm_array_at(&out, i, c)));
+      if (!close_to(got, ref->w[i][c], bound)) FAILED("%s: row %lld column %lld is %.9g, not %.9g", what, (long long)i, (long long)c, got, ref->w[i][c]);
+    }
+  wm_array_drop(&ids);
+  wm_array_drop(&out);
+  OK(wholememory_communicator_barrier(e->comm));
+}
+
+static void compare_states(const wm_rows* e, const job* j, const reference* ref, const char* what) {
+  const char* const* names = wholememory_embedding_get_optimizer_state_names(e->embedding);
+  REQUIRE(names != NULL);
+  int count = 0;
+  for (; names[count]; count++) {
+    CHECK(state_names[j->optimizer][count] && !strcmp(names[count], state_names[j->optimizer][count]));
+    wholememory_tensor_t state = wholememory_embedding_get_optimizer_state(e->embedding, names[count]);
+    CHECK(state == wholememory_embedding_get_optimizer_state(e->embedding, names[count]));
+    EXPECT(BAD_INPUT, wholememory_destroy_tensor(state));
+    if (!strcmp(names[count], "beta12t")) {
+      double powers[ROWS][MOST_COLUMNS];
+      for (int i = 0; i < ROWS; i++) powers[i][0] = pow((double)0.9f, ref->steps[i]), powers[i][1] = pow((double)0.999f, ref->steps[i]);
+      wholememory_handle_t handle = wholememory_tensor_get_memory_handle(state);
+      CHECK_EQ(wholememory_get_memory_type(handle), WHOLEMEMORY_MT_DISTRIBUTED);
+      CHECK_EQ(wholememory_get_memory_location(handle), WHOLEMEMORY_ML_DEVICE);
+      compare_state(e, state, powers, 2, what);
+    } else {
+      bool second = j->optimizer == WHOLEMEMORY_OPT_LAZY_ADAM && count == 1;
+      compare_state(e, state, second ? ref->v : ref->m, j->columns, what);
+    }
+  }
+  CHECK(state_names[j->optimizer][count] == NULL);
+  CHECK(wholememory_embedding_get_optimizer_state(e->embedding, "weights") == NULL);
+  CHECK(wholememory_embedding_get_optimizer_state(e->embedding, "") == NULL);
+}
+
+static wholememory_embedding_optimizer_t optimizer(const job* j) {
+  wholememory_embedding_optimizer_t made;
+  OK(wholememory_create_embedding_optimizer(&made, j->optimizer));
+  float decay = j->decay, adam_w = j->adam_w;
+  EXPECT(0, wholememory_optimizer_set_parameter(made, "weight_decay", &decay));
+  if (j->optimizer == WHOLEMEMORY_OPT_LAZY_ADAM) EXPECT(0, wholememory_optimizer_set_parameter(made, "adam_w", &adam_w));
+  return made;
+}
+
+static void steps(wm_rank* r, job j) {
+  char what[200];
+  snprintf(what, sizeof what, "%s %s %s gradients %s decay %g adam_w %g round robin %d", j.kind.name, optimizer_names[j.optimizer],
+           wm_dtype_name(j.dtype), wm_dtype_name(j.gradients), (double)j.decay, (double)j.adam_w, j.round_robin);
+  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = j.kind, .dtype = j.dtype, .rows = ROWS, .columns = j.columns, .round_robin = j.round_robin});
+  wm_rows_fill(&e, first_value, 0);
+  reference* ref = calloc(1, sizeof *ref);
+  REQUIRE(ref != NULL);
+  for (int row = 0; row < ROWS; row++)
+    for (int64_t c = 0; c < j.columns; c++) ref->w[row][c] = number(j.dtype, first_value(j.dtype, row, c, 0));
+  wholememory_embedding_optimizer_t made = optimizer(&j);
+  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, made));
+  float decay = j.decay;
+  for (int step = 0; step < STEPS; step++) {
+    if (step == 2) { /* a parameter is read at each step */
+      decay = j.decay / 2;
+      EXPECT(0, wholememory_optimizer_set_parameter(made, "weight_decay", &decay));
+    }
+    float lr = 0.05f / (float)(step + 1);
+    int failing = step == 1 && r->size > 1 ? r->size - 1 : -1;
+    EXPECT(r->rank == failing ? BAD_INPUT : 0, apply(&e, &j, step, r->rank == failing, lr));
+    reference_step(ref, &j, r->size, step, failing, lr, (double)decay);
+    compare_table(&e, ref, j.columns, what);
+  }
+  /* The embedding keeps its optimizer. */
+  wholememory_destroy_embedding_optimizer(made);
+  compare_states(&e, &j, ref, what);
+  free(ref);
+  wm_rows_drop(&e);
+}
+
+/* Row 3 gets 5000 gradients over all ranks, others 512 and 513: with SGD, rate 1 and a table of zeros the row is minus the
+ * sum in the order of the contract, bit for bit. */
+static float hot_gradient(int rank, int64_t i, int64_t column) {
+  return (float)(wm_hash(wm_hash((uint64_t)rank, (uint64_t)i), (uint64_t)column) >> 40) / 4096.0f - 1500.0f;
+}
+static int64_t hot_id(int64_t i) { return i < 5000 ? 3 : i < 5512 ? 5 : i < 6025 ? 8 : 9; }
+static uint64_t zero_value(wholememory_dtype_t dtype, int64_t row, int64_t column, int salt) { return (void)dtype, (void)row, (void)column, (void)salt, 0; }
+
+static void sum_order(wm_rank* r, const wm_kind* k) {
+  enum { COLUMNS = 5, TOTAL = 6100 };
+  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 11, .columns = COLUMNS});
+  wm_rows_fill(&e, zero_value, 0);
+  job j = {.optimizer = WHOLEMEMORY_OPT_SGD};
+  wholememory_embedding_optimizer_t made = optimizer(&j);
+  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, made));
+  wholememory_destroy_embedding_optimizer(made);
+  /* Gradient i belongs to rank i % size, whose own order is that of i. */
+  int64_t n = (TOTAL - r->rank + r->size - 1) / r->size;
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, n, 1, 1, 0, 0});
+  wm_array grads = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, n, COLUMNS, COLUMNS, 0, 0});
+  for (int64_t i = 0; i < n; i++) {
+    wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&ids, i, 0), (uint64_t)hot_id(i * r->size + r->rank));
+    for (int64_t c = 0; c < COLUMNS; c++) {
+      float value = hot_gradient(r->rank, i, c);
+      memcpy(wm_array_at(&grads, i, c), &value, 4);
+    }
+  }
+  wm_array_push(&ids);
+  wm_array_push(&grads);
+  EXPECT(0, wholememory_embedding_gather_gradient_apply(e.embedding, ids.tensor, grads.tensor, false, 1.0f, NULL, 0));
+  wm_finish();
+  OK(wholememory_communicator_barrier(e.comm));
+  wm_array all = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, 11, 1, 1, 0, 0});
+  wm_array out = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, 11, COLUMNS, COLUMNS, 0, 0});
+  for (int64_t row = 0; row < 11; row++) wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&all, row, 0), (uint64_t)row);
+  wm_array_push(&all);
+  EXPECT(0, wholememory_embedding_gather(e.embedding, all.tensor, out.tensor, false, NULL, 0));
+  for (int64_t row = 0; row < 11; row++)
+    for (int64_t c = 0; c < COLUMNS; c++) {
+      volatile float sum = 0, run = 0;
+      int64_t in_run = 0, runs = 0;
+      for (int rank = 0; rank < r->size; rank++)
+        for (int64_t i = 0; i * r->size + rank < TOTAL; i++) {
+          if (hot_id(i * r->size + rank) != row) continue;
+          if (in_run == 512) sum = runs++ ? sum + run : run, in_run = 0;
+          run = in_run++ ? run + hot_gradient(rank, i, c) : hot_gradient(rank, i, c);
+        }
+      if (in_run) sum = runs++ ? sum + run : run;
+      float want = runs ? 0.0f - sum : 0.0f;
+      memcpy(wm_array_at(&out, row, c), &want, 4);
+    }
+  wm_array_matches(&out, k->name);
+  wm_array_drop(&ids);
+  wm_array_drop(&grads);
+  wm_array_drop(&all);
+  wm_array_drop(&out);
+  OK(wholememory_communicator_barrier(e.comm));
+  wm_rows_drop(&e);
+}
+
+/* The states go through files into another embedding, which then steps like the first. */
+static void states_travel(wm_rank* r, const wm_kind* k) {
+  job j = {.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .gradients = WHOLEMEMORY_DT_FLOAT, .optimizer = WHOLEMEMORY_OPT_LAZY_ADAM, .columns = 6};
+  wm_rows e[2];
+  wholememory_embedding_optimizer_t made = optimizer(&j);
+  reference* ref = calloc(1, sizeof *ref);
+  REQUIRE(ref != NULL);
+  for (int row = 0; row < ROWS; row++)
+    for (int64_t c = 0; c < j.columns; c++) ref->w[row][c] = number(j.dtype, first_value(j.dtype, row, c, 0));
+  for (int i = 0; i < 2; i++) {
+    e[i] = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = j.dtype, .rows = ROWS, .columns = j.columns});
+    wm_rows_fill(&e[i], i ? zero_value : first_value, 0);
+    EXPECT(0, wholememory_embedding_set_optimizer(e[i].embedding, made));
+  }
+  EXPECT(0, apply(&e[0], &j, 0, false, 0.05f));
+  reference_step(ref, &j, r->size, 0, -1, 0.05f, 0);
+  char folder[64];
+  snprintf(folder, sizeof folder, "/tmp/wm_train_XXXXXX");
+  if (r->rank == 0) REQUIRE(mkdtemp(folder) != NULL);
+  wm_share(r, folder, sizeof folder);
+  for (int part = 0; part < 4; part++) {
+    const char* name = part < 3 ? state_names[WHOLEMEMORY_OPT_LAZY_ADAM][part] : "table";
+    wholememory_tensor_t from = part < 3 ? wholememory_embedding_get_optimizer_state(e[0].embedding, name) : e[0].tensor;
+    wholememory_tensor_t to = part < 3 ? wholememory_embedding_get_optimizer_state(e[1].embedding, name) : e[1].tensor;
+    const wholememory_tensor_description_t d = *wholememory_tensor_get_tensor_description(from);
+    size_t offset = (size_t)d.storage_offset * 4, stride = (size_t)d.strides[0] * 4, entry = (size_t)d.sizes[1] * 4;
+    char paths[64][100];
+    const char* names[64];
+    for (int i = 0; i < r->size; i++) {
+      snprintf(paths[i], sizeof paths[i], "%s/%s_%d", folder, name, i);
+      names[i] = paths[i];
+    }
+    EXPECT(0, wholememory_store_to_file(wholememory_tensor_get_memory_handle(from), offset, stride, entry, paths[r->rank]));
+    OK(wholememory_communicator_barrier(e[0].comm));
+    EXPECT(0, wholememory_load_from_file(wholememory_tensor_get_memory_handle(to), offset, stride, entry, names, r->size, 0));
+    OK(wholememory_communicator_barrier(e[0].comm));
+    remove(paths[r->rank]);
+  }
+  wm_meet(r);
+  if (r->rank == 0) remove(folder);
+  compare_states(&e[1], &j, ref, "states from files");
+  EXPECT(0, apply(&e[1], &j, 1, false, 0.05f));
+  reference_step(ref, &j, r->size, 1, -1, 0.05f, 0);
+  compare_table(&e[1], ref, j.columns, "a step with states from files");
+  compare_states(&e[1], &j, ref, "states after such a step");
+  wholememory_destroy_embedding_optimizer(made);
+  free(ref);
+  for (int i = 0; i < 2; i++) wm_rows_drop(&e[i]);
+}
+
+static void set_optimizer_codes(wm_rank* r, const wm_kind* k) {
+  bool odd = r->rank == r->size - 1;
+  wholememory_embedding_optimizer_t sgd, adam;
+  OK(wholememory_create_embedding_optimizer(&sgd, WHOLEMEMORY_OPT_SGD));
+  OK(wholememory_create_embedding_optimizer(&adam, WHOLEMEMORY_OPT_LAZY_ADAM));
+  wm_rows ints = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_DOUBLE, .rows = 20, .columns = 4});
+  for (int i = 0; i < 2; i++) EXPECT(WHOLEMEMORY_NOT_IMPLEMENTED, wholememory_embedding_set_optimizer(ints.embedding, sgd));
+  CHECK(wholememory_embedding_get_optimizer_state_names(ints.embedding) == NULL);
+  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 20, .columns = 4});
+  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, NULL));
+  CHECK(wholememory_embedding_get_optimizer_state_names(e.embedding) == NULL);
+  if (r->size > 1) {
+    EXPECT(WHOLEMEMORY_INVALID_VALUE, wholememory_embedding_set_optimizer(e.embedding, odd ? adam : sgd));
+    CHECK_HAS(wholememory_get_last_error(), "LazyAdam");
+    EXPECT(WHOLEMEMORY_INVALID_VALUE, wholememory_embedding_set_optimizer(e.embedding, odd ? NULL : sgd));
+    EXPECT(WHOLEMEMORY_INVALID_VALUE, wholememory_embedding_set_optimizer(odd ? e.embedding : ints.embedding, NULL));
+    EXPECT(BAD_INPUT, wholememory_embedding_set_optimizer(e.embedding, odd ? (wholememory_embedding_optimizer_t)e.embedding : sgd));
+  }
+  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, sgd));
+  const char* const* names = wholememory_embedding_get_optimizer_state_names(e.embedding);
+  CHECK(names != NULL && names[0] == NULL);
+  EXPECT(WHOLEMEMORY_NOT_SUPPORTED, wholememory_embedding_set_optimizer(e.embedding, adam));
+  float one = 1;
+  EXPECT(BAD_INPUT, wholememory_optimizer_set_parameter(sgd, "epsilon", &one));
+  EXPECT(BAD_INPUT, wholememory_optimizer_set_parameter(adam, "alpha", &one));
+  EXPECT(BAD_INPUT, wholememory_optimizer_set_parameter(adam, NULL, &one));
+  EXPECT(BAD_INPUT, wholememory_optimizer_set_parameter(adam, "beta1", NULL));
+  wholememory_destroy_embedding_optimizer(sgd);
+  EXPECT(BAD_INPUT, wholememory_optimizer_set_parameter(sgd, "weight_decay", &one));
+  wholememory_destroy_embedding_optimizer(adam);
+  wm_rows_drop(&ints);
+  wm_rows_drop(&e);
+}
+
+/* Refused steps change nothing and leave no rank waiting. */
+static void step_codes(wm_rank* r, const wm_kind* k) {
+  enum { COUNT = 6, COLUMNS = 7 };
+  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_HALF, .rows = 20, .columns = COLUMNS});
+  wm_rows_fill(&e, first_value, 0);
+  size_t bytes;
+  unsigned char* before = wm_local_copy(e.tensor, &bytes);
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, COUNT, 1, 1, 0, 0});
+  wm_array grads = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, COUNT, COLUMNS, COLUMNS, 0, 0});
+  for (int i = 0; i < COUNT; i++) wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)i);
+  wm_array_push(&ids);
+#define STEP(ids, grads) wholememory_embedding_gather_gradient_apply(e.embedding, ids, grads, false, 0.5f, NULL, 0)
+  EXPECT(BAD_INPUT, STEP(ids.tensor, grads.tensor));
+  CHECK_HAS(wholememory_get_last_error(), "no optimizer");
+  job j = {.optimizer = WHOLEMEMORY_OPT_SGD};
+  wholememory_embedding_optimizer_t made = optimizer(&j);
+  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, made));
+  wholememory_destroy_embedding_optimizer(made);
+  wholememory_tensor_description_t *i = wholememory_tensor_get_tensor_description(ids.tensor),
+                                   *g = wholememory_tensor_get_tensor_description(grads.tensor), ids_good = *i, grads_good = *g;
+#define REFUSED(want, change) \
+  do { change; EXPECT(want, STEP(ids.tensor, grads.tensor)); *i = ids_good, *g = grads_good; } while (0)
+  REFUSED(BAD_INPUT, (i->dim = 2, i->strides[1] = 1));
+  REFUSED(BAD_INPUT, i->strides[0] = 2);
+  REFUSED(BAD_INPUT, i->dtype = WHOLEMEMORY_DT_INT16);
+  REFUSED(BAD_INPUT, i->dtype = WHOLEMEMORY_DT_FLOAT);
+  REFUSED(BAD_INPUT, g->dim = 1);
+  REFUSED(BAD_INPUT, g->dim = 3);
+  REFUSED(BAD_INPUT, g->strides[1] = 2);
+  REFUSED(BAD_INPUT, g->dtype = WHOLEMEMORY_DT_DOUBLE);
+  REFUSED(BAD_INPUT, g->dtype = WHOLEMEMORY_DT_INT);
+  REFUSED(LOGIC, g->sizes[0] = COUNT - 1);
+  REFUSED(LOGIC, i->sizes[0] = COUNT - 1);
+  REFUSED(BAD_INPUT, g->sizes[1] = COLUMNS + 1);
+  REFUSED(BAD_INPUT, (g->sizes[1] = 9, g->strides[0] = 9));
+  REFUSED(BAD_INPUT, g->sizes[1] = 0);
+  REFUSED(BAD_INPUT, g->strides[0] = COLUMNS - 1);
+  EXPECT(BAD_INPUT, STEP(NULL, grads.tensor));
+  EXPECT(BAD_INPUT, STEP(ids.tensor, NULL));
+  wholememory_tensor_t nothing;
+  OK(wholememory_make_tensor_from_pointer(&nothing, NULL, &grads_good));
+  EXPECT(BAD_INPUT, STEP(ids.tensor, nothing));
+  OK(wholememory_destroy_tensor(nothing));
+  /* Nothing of all this reached the table; nor do steps without gradients, with NULL for them. */
+  wholememory_tensor_description_t none = wm_desc(WHOLEMEMORY_DT_INT64, 1, 0, 1, 1, 0), no_rows = wm_desc(WHOLEMEMORY_DT_FLOAT, 2, 0, COLUMNS, COLUMNS, 0);
+  wholememory_tensor_t no_ids, no_grads;
+  OK(wholememory_make_tensor_from_pointer(&no_ids, NULL, &none));
+  OK(wholememory_make_tensor_from_pointer(&no_grads, NULL, &no_rows));
+  EXPECT(0, STEP(no_ids, no_grads));
+  OK(wholememory_destroy_tensor(no_ids));
+  OK(wholememory_destroy_tensor(no_grads));
+  OK(wholememory_communicator_barrier(e.comm));
+  unsigned char* after = wm_local_copy(e.tensor, &bytes);
+  CHECK(!memcmp(before, after, bytes));
+  free(after);
+  /* Fewer columns of the same padding update only those. */
+  OK(wholememory_communicator_barrier(e.comm));
+  for (int row = 0; row < COUNT; row++)
+    for (int c = 0; c < COLUMNS; c++) {
+      float two = 2;
+      memcpy(wm_array_at(&grads, row, c), &two, 4);
+    }
+  wm_array_push(&grads);
+  g->sizes[1] = COLUMNS - 2;
+  if (r->rank != 0) i->sizes[0] = g->sizes[0] = 0;
+  EXPECT(0, STEP(ids.tensor, grads.tensor));
+  *i = ids_good, *g = grads_good;
+  wm_finish();
+  OK(wholememory_communicator_barrier(e.comm));
+  after = wm_local_copy(e.tensor, &bytes);
+  for (int64_t local = 0; local < (int64_t)(bytes / 16); local++) {
+    int64_t row = wm_rows_held(&e, local);
+    for (int64_t c = 0; c < COLUMNS && row >= 0; c++) {
+      double want = number(WHOLEMEMORY_DT_HALF, first_value(WHOLEMEMORY_DT_HALF, row, c, 0)) - (row < COUNT && c < COLUMNS - 2 ? 1 : 0);
+      CHECK_EQ(wm_bits(WHOLEMEMORY_DT_HALF, after + local * 16 + c * 2), rounded(WHOLEMEMORY_DT_HALF, want));
+    }
+  }
+  free(before);
+  free(after);
+  wm_array_drop(&ids);
+  wm_array_drop(&grads);
+  /* A destroyed embedding. */
+  OK(wholememory_communicator_barrier(e.comm));
+  wm_rows_drop(&e);
+  EXPECT(BAD_INPUT, STEP(NULL, NULL));
+#undef STEP
+}
+
+/* Scratch that is refused: OUT_OF_MEMORY on all ranks before anything moves, or the step as if nothing had been. */
+static void refused_scratch(wm_rank* r, const wm_kind* k) {
+  job j = {.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .gradients = WHOLEMEMORY_DT_FLOAT, .optimizer = WHOLEMEMORY_OPT_SGD, .columns = 4};
+  enum { COUNT = 50 };
+  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = j.dtype, .rows = ROWS, .columns = j.columns, .round_robin = 2});
+  wm_rows_fill(&e, zero_value, 0);
+  wholememory_embedding_optimizer_t made = optimizer(&j);
+  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, made));
+  wholememory_destroy_embedding_optimizer(made);
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, COUNT, 1, 1, 0, 0});
+  wm_array grads = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, COUNT, j.columns, j.columns, 0, 0});
+  for (int i = 0; i < COUNT; i++) {
+    wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)(i % ROWS));
+    for (int c = 0; c < j.columns; c++) wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&grads, i, c), 0);
+  }
+  wm_array_push(&ids);
+  wm_array_push(&grads);
+  wm_env env;
+  wm_env_start(&env);
+  EXPECT(0, wholememory_embedding_gather_gradient_apply(e.embedding, ids.tensor, grads.tensor, false, 1, &env.fns, 0));
+  BALANCED(&env);
+  int most = env.mallocs;
+  wm_share(r, &most, sizeof most);
+  if (r->size > 1) CHECK(most > 0);
+  for (int at = 1; at <= most; at++)
+    for (int one_rank = 0; one_rank < 2; one_rank++) {
+      wm_env_start(&env);
+      env.fail_at = !one_rank || r->rank == r->size - 1 ? at : 0;
+      int code = wholememory_embedding_gather_gradient_apply(e.embedding, ids.tensor, grads.tensor, false, 1, &env.fns, 0);
+      BALANCED(&env);
+      bool mine = env.fail_at && env.mallocs >= at;
+      if (mine || code) wm_check_code(WHOLEMEMORY_OUT_OF_MEMORY, code, __FILE__, __LINE__, "a step where scratch was refused");
+      OK(wholememory_communicator_barrier(e.comm));
+    }
+  wm_array_drop(&ids);
+  wm_array_drop(&grads);
+  wm_rows_drop(&e);
+}
+
+static void body(wm_rank* r) {
+  const wholememory_dtype_t types[] = {WHOLEMEMORY_DT_FLOAT, WHOLEMEMORY_DT_HALF, WHOLEMEMORY_DT_BF16};
+  for (int i = 0; i < WM_KINDS; i++) {
+    const wm_kind* k = &wm_kinds[i];
+    if (!wm_kind_here(r, wm_world(r), k)) continue;
+    for (int o = WHOLEMEMORY_OPT_SGD; o <= WHOLEMEMORY_OPT_ADAGRAD; o++)
+      for (int t = 0; t < 9; t++) {
+        job j = {.kind = *k, .dtype = types[t / 3], .gradients = types[t % 3], .optimizer = (wholememory_optimizer_type_t)o,
+                 .decay = t % 2 ? 0.03f : 0, .columns = t % 2 ? 11 : 20, .round_robin = t % 4 == 3 ? 2 : 0};
+        steps(r, j);
+        if (o == WHOLEMEMORY_OPT_LAZY_ADAM && t % 2) {
+          j.adam_w = 1;
+          steps(r, j);
+        }
+      }
+    sum_order(r, k);
+    states_travel(r, k);
+    set_optimizer_codes(r, k);
+    step_codes(r, k);
+    refused_scratch(r, k);
+  }
+}
+
+int main(int argc, char** argv) { return wm_test_main(argc, argv, body, WM_PLAIN); }

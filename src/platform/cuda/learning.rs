@@ -1,0 +1,416 @@
+//! What tables that learn need, in the context of the bound GPU. A step sorts the ids by their rows, then one kernel sums the
+//! gradients of each row and changes it.
+
+use super::CudaPlatform;
+use super::kernels;
+use super::launch::{ALL_BLOCKS, blocks};
+use super::rows::{MOST_SORTED, check_workspace};
+use crate::error::{Result, ensure};
+use crate::platform::learning::{LearningKernels, RoundRobin, Rule, Step};
+use crate::platform::{Indices, Launch, Stream, Workspace};
+use crate::span::Address;
+use std::ptr::null_mut;
+
+/// Columns of a row that the kernel takes are fewer.
+const MOST_COLS: usize = 1 << 28;
+
+/// What rows and states are aligned to.
+const ROW_ALIGNMENT_BYTES: usize = 16;
+
+/// Scratch arrays begin at multiples of this.
+const SCRATCH_ALIGNMENT_BYTES: usize = 256;
+
+/// `wmk_group_args`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct GroupArgs {
+    pub ids: Address,
+    pub count: u64,
+    pub first_row: u64,
+    pub rows: u64,
+    pub scratch: Address,
+    pub scratch_bytes: u64,
+    pub needed_bytes: *mut u64,
+    pub rows_at: *mut Address,
+    pub positions_at: *mut Address,
+    pub zeros_at: *mut Address,
+    pub id_bytes: u32,
+    pub reserved: u32,
+}
+
+/// `wmk_step_args`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct StepArgs {
+    pub sorted_rows: Address,
+    pub positions: Address,
+    pub zeros: Address,
+    pub count: u64,
+    pub rows: u64,
+    pub gradients: Address,
+    pub gradient_stride_bytes: u64,
+    pub cols: u64,
+    pub table: Address,
+    pub table_stride_bytes: u64,
+    pub states: [Address; 2],
+    pub state_stride_bytes: u64,
+    pub beta_powers: Address,
+    pub row_places: Address,
+    pub state_sources: Address,
+    pub state_targets: Address,
+    pub scratch: Address,
+    pub scratch_bytes: u64,
+    pub needed_bytes: *mut u64,
+    pub rule: Rule,
+    pub gradient_dtype: u32,
+    pub table_dtype: u32,
+    pub blocks: u32,
+    pub reserved: u32,
+}
+
+/// `wmk_map_rows_args`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MapRowsArgs {
+    pub ids: Address,
+    pub mapped: Address,
+    pub count: u64,
+    pub block_rows: u64,
+    pub ranks: u64,
+    pub rank_rows: u64,
+    pub rows: u64,
+    pub id_bytes: u32,
+    pub reserved: u32,
+}
+
+/// `wmk_set_args`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SetArgs {
+    pub values: Address,
+    pub count: u64,
+    pub value: f32,
+    pub reserved: u32,
+}
+
+/// A workspace cut into what the two halves of a step need.
+struct Shares {
+    group_bytes: usize,
+    step_bytes: usize,
+}
+
+impl Shares {
+    fn bytes(&self) -> usize {
+        self.group_bytes.next_multiple_of(SCRATCH_ALIGNMENT_BYTES) + self.step_bytes
+    }
+}
+
+impl CudaPlatform {
+    /// Rows of the host's memory are changed by few blocks, which keep the bus busy and stay close to each other.
+    fn step_blocks(&self, table: Address, launch: Launch) -> u32 {
+        match launch.sms {
+            Some(sms) => blocks(sms),
+            None if self.gpu.is_on_host(table) => blocks(self.multiprocessors()),
+            None => ALL_BLOCKS,
+        }
+    }
+
+    fn shares(&self, step: &Step<'_>) -> Result<Shares> {
+        let (mut group_bytes, mut step_bytes) = (0, 0);
+        let group = GroupArgs {
+            needed_bytes: &mut group_bytes,
+            ..group_args(step)?
+        };
+        let change = StepArgs {
+            needed_bytes: &mut step_bytes,
+            ..step_args(step)?
+        };
+        let _entered = self.gpu.enter()?;
+        kernels::group(&group, Stream::default())?;
+        kernels::step(&change, Stream::default())?;
+        Ok(Shares {
+            group_bytes: group_bytes as usize,
+            step_bytes: step_bytes as usize,
+        })
+    }
+}
+
+impl LearningKernels for CudaPlatform {
+    fn step_workspace_bytes(&self, step: &Step<'_>) -> Result<usize> {
+        match step.ids.count {
+            0 => Ok(0),
+            _ => Ok(self.shares(step)?.bytes()),
+        }
+    }
+
+    fn step(&self, step: &Step<'_>, launch: Launch) -> Result<()> {
+        if step.ids.count == 0 {
+            return Ok(());
+        }
+        let shares = self.shares(step)?;
+        let Workspace { address, .. } = launch.workspace;
+        check_workspace("the gradient step", launch.workspace, shares.bytes())?;
+        let step_scratch = address.offset_bytes(shares.group_bytes.next_multiple_of(SCRATCH_ALIGNMENT_BYTES));
+        let mut change = StepArgs {
+            scratch: step_scratch,
+            scratch_bytes: shares.step_bytes as u64,
+            blocks: self.step_blocks(step.table.address, launch),
+            ..step_args(step)?
+        };
+        let group = GroupArgs {
+            scratch: address,
+            scratch_bytes: shares.group_bytes as u64,
+            rows_at: &mut change.sorted_rows,
+            positions_at: &mut change.positions,
+            zeros_at: &mut change.zeros,
+            ..group_args(step)?
+        };
+        let _entered = self.gpu.enter()?;
+        kernels::group(&group, launch.stream)?;
+        kernels::step(&change, launch.stream)?;
+        self.launched("the gradient step", launch.stream)
+    }
+
+    fn map_rows(&self, indices: &Indices, map: &RoundRobin, mapped: Address, launch: Launch) -> Result<()> {
+        let args = MapRowsArgs {
+            ids: indices.address,
+            mapped,
+            count: indices.count as u64,
+            block_rows: map.block_rows,
+            ranks: map.ranks,
+            rank_rows: map.rank_rows,
+            rows: map.rows,
+            id_bytes: indices.dtype.size_bytes() as u32,
+            reserved: 0,
+        };
+        let _entered = self.gpu.enter()?;
+        kernels::map_rows(&args, launch.stream)?;
+        self.launched("mapping rows by round robin", launch.stream)
+    }
+
+    fn fill(&self, address: Address, count: usize, value: f32, stream: Stream) -> Result<()> {
+        let args = SetArgs {
+            values: address,
+            count: count as u64,
+            value,
+            reserved: 0,
+        };
+        let _entered = self.gpu.enter()?;
+        kernels::set(&args, stream)?;
+        self.launched("setting values", stream)
+    }
+}
+
+/// Everything but where the results go.
+fn group_args(step: &Step<'_>) -> Result<GroupArgs> {
+    ensure!(
+        step.ids.count <= MOST_SORTED,
+        NotSupported,
+        "a gradient step with {} gradients for one rank; the kernels for GPUs take up to {MOST_SORTED}",
+        step.ids.count
+    );
+    Ok(GroupArgs {
+        ids: step.ids.address,
+        count: step.ids.count as u64,
+        first_row: step.first_row,
+        rows: step.rows,
+        scratch: Address::NULL,
+        scratch_bytes: 0,
+        needed_bytes: null_mut(),
+        rows_at: null_mut(),
+        positions_at: null_mut(),
+        zeros_at: null_mut(),
+        id_bytes: step.ids.dtype.size_bytes() as u32,
+        reserved: 0,
+    })
+}
+
+/// Everything but the sorted rows and the scratch.
+fn step_args(step: &Step<'_>) -> Result<StepArgs> {
+    ensure!(
+        step.cols < MOST_COLS,
+        NotSupported,
+        "gradients of {} columns; the kernels for GPUs take fewer than {MOST_COLS}",
+        step.cols
+    );
+    let states = [0, 1].map(|k| step.states.get(k).copied().unwrap_or_default());
+    let places = [
+        step.table.address.0,
+        step.table.row_stride_bytes,
+        step.state_stride_bytes,
+        states[0].0,
+        states[1].0,
+    ];
+    ensure!(
+        places.iter().all(|at| at % ROW_ALIGNMENT_BYTES == 0),
+        Logic,
+        "rows at {:#x}, {} bytes apart, with states at {:#x} and {:#x}, {} bytes apart, are not all aligned to \
+         {ROW_ALIGNMENT_BYTES} bytes",
+        places[0],
+        places[1],
+        places[3],
+        places[4],
+        places[2]
+    );
+    Ok(StepArgs {
+        sorted_rows: Address::NULL,
+        positions: Address::NULL,
+        zeros: Address::NULL,
+        count: step.ids.count as u64,
+        rows: step.rows,
+        gradients: step.gradients.address,
+        gradient_stride_bytes: step.gradients.row_stride_bytes as u64,
+        cols: step.cols as u64,
+        table: step.table.address,
+        table_stride_bytes: step.table.row_stride_bytes as u64,
+        states,
+        state_stride_bytes: step.state_stride_bytes as u64,
+        beta_powers: step.beta_powers,
+        row_places: Address::NULL,
+        state_sources: Address::NULL,
+        state_targets: Address::NULL,
+        scratch: Address::NULL,
+        scratch_bytes: 0,
+        needed_bytes: null_mut(),
+        rule: step.rule,
+        gradient_dtype: step.gradients.dtype.raw(),
+        table_dtype: step.table.dtype.raw(),
+        blocks: ALL_BLOCKS,
+        reserved: 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layouts::{assert_layouts, layouts};
+    use super::*;
+    use crate::error::Kind;
+    use crate::kinds::DType;
+    use crate::platform::Rows;
+    use crate::platform::learning::OptimizerKind;
+
+    fn step() -> Step<'static> {
+        Step {
+            ids: Indices {
+                address: Address(0x1000),
+                dtype: DType::Int64,
+                count: 7,
+            },
+            gradients: Rows {
+                address: Address(0x2004),
+                row_stride_bytes: 36,
+                dtype: DType::Float,
+            },
+            cols: 9,
+            first_row: 100,
+            rows: 50,
+            table: Rows {
+                address: Address(0x3000),
+                row_stride_bytes: 32,
+                dtype: DType::Half,
+            },
+            rule: Rule {
+                optimizer: OptimizerKind::LazyAdam,
+                adam_w: 1,
+                learning_rate: 0.1,
+                weight_decay: 0.2,
+                epsilon: 0.3,
+                beta1: 0.4,
+                beta2: 0.5,
+                alpha: 0.0,
+            },
+            states: &[Address(0x4000), Address(0x4040)],
+            state_stride_bytes: 128,
+            beta_powers: Address(0x5000),
+            cache: None,
+        }
+    }
+
+    #[test]
+    fn arguments_are_those_of_the_step() {
+        let group = group_args(&step()).unwrap();
+        assert_eq!(
+            (
+                group.ids,
+                group.count,
+                group.first_row,
+                group.rows,
+                group.id_bytes
+            ),
+            (Address(0x1000), 7, 100, 50, 8)
+        );
+        let args = step_args(&step()).unwrap();
+        assert_eq!(
+            (
+                args.gradients,
+                args.gradient_stride_bytes,
+                args.cols,
+                args.gradient_dtype
+            ),
+            (Address(0x2004), 36, 9, 1)
+        );
+        assert_eq!(
+            (args.table, args.table_stride_bytes, args.table_dtype, args.rows),
+            (Address(0x3000), 32, 2, 50)
+        );
+        assert_eq!(
+            (args.states, args.state_stride_bytes, args.beta_powers),
+            ([Address(0x4000), Address(0x4040)], 128, Address(0x5000))
+        );
+        assert_eq!(args.rule, step().rule);
+        let sgd = Step {
+            states: &[],
+            ..step()
+        };
+        assert_eq!(step_args(&sgd).unwrap().states, [Address::NULL; 2]);
+    }
+
+    #[test]
+    fn what_the_kernels_do_not_take_is_refused() {
+        let mut many = step();
+        many.ids.count = MOST_SORTED + 1;
+        assert_eq!(group_args(&many).unwrap_err().kind, Kind::NotSupported);
+        let long = Step {
+            cols: MOST_COLS,
+            ..step()
+        };
+        assert_eq!(step_args(&long).unwrap_err().kind, Kind::NotSupported);
+        let mut crooked = step();
+        crooked.table.row_stride_bytes = 24;
+        let error = step_args(&crooked).unwrap_err();
+        assert_eq!(error.kind, Kind::Logic);
+        assert!(error.to_string().contains("24 bytes apart"), "{error}");
+    }
+
+    #[test]
+    fn layouts_are_those_of_the_header() {
+        let structs = layouts! {
+            GroupArgs = "wmk_group_args" {
+                ids, count, first_row, rows, scratch, scratch_bytes, needed_bytes, rows_at, positions_at, zeros_at, id_bytes,
+                reserved
+            }
+            StepArgs = "wmk_step_args" {
+                sorted_rows, positions, zeros, count, rows, gradients, gradient_stride_bytes, cols, table, table_stride_bytes,
+                states, state_stride_bytes, beta_powers, row_places, state_sources, state_targets, scratch, scratch_bytes,
+                needed_bytes, rule, gradient_dtype, table_dtype, blocks, reserved
+            }
+            Rule = "wmk_rule" {
+                optimizer, adam_w, learning_rate, weight_decay, epsilon, beta1, beta2, alpha
+            }
+            Rule = "wmk::rule" {
+                optimizer, adam_w, learning_rate, weight_decay, epsilon, beta1, beta2, alpha
+            }
+            MapRowsArgs = "wmk_map_rows_args" {
+                ids, mapped, count, block_rows, ranks, rank_rows, rows, id_bytes, reserved
+            }
+            SetArgs = "wmk_set_args" { values, count, value, reserved }
+        };
+        let constants = [
+            format!("wmk::optimizer_sgd == {}", OptimizerKind::Sgd as u32),
+            format!("wmk::optimizer_lazy_adam == {}", OptimizerKind::LazyAdam as u32),
+            format!("wmk::optimizer_rms_prop == {}", OptimizerKind::RmsProp as u32),
+            format!("wmk::optimizer_ada_grad == {}", OptimizerKind::AdaGrad as u32),
+        ];
+        assert_layouts(&["args_learning.h", "common/optimizer.h"], &structs, &constants);
+    }
+}
