@@ -77,9 +77,10 @@ impl Job<'_> {
             match &mut chooser {
                 Some(chooser) if degree > u64::from(chooser.most()) => {
                     let chosen = match &self.weights {
-                        // SAFETY: the center is one of the draw, and neighbours are below its degree.
                         Some(weights) => {
-                            chooser.weighted(i as u64, degree, |y| unsafe { weights.get(i, start, y) })?
+                            // SAFETY: the center is one of the draw, and neighbours are below its degree.
+                            let weight = |y| unsafe { weights.get(i, start, y) };
+                            chooser.weighted(i as u64, degree, weight)?
                         }
                         None => chooser.uniform(i as u64, degree)?,
                     };

@@ -168,11 +168,11 @@ fn on_all_threads() {
         // The reference steps through its streams one number at a time: a few centers from either end.
         let head = reference::sample(&graph, &centers[..200], Take::AtMost(9), 11, by);
         assert_eq!(got.edge_gid[..head.edge_gid.len()], head.edge_gid[..]);
-        for i in 0..centers.len() {
+        for (i, center) in centers.iter().enumerate() {
             let own = &got.edge_gid[got.offsets[i] as usize..got.offsets[i + 1] as usize];
             let (start, end) = (
-                graph.row_pointers[centers[i] as usize],
-                graph.row_pointers[centers[i] as usize + 1],
+                graph.row_pointers[*center as usize],
+                graph.row_pointers[*center as usize + 1],
             );
             assert_eq!(own.len() as i64, (end - start).min(9));
             assert!(own.iter().all(|e| (start..end).contains(e)));
