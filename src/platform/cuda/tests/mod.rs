@@ -8,6 +8,7 @@ mod reach;
 mod real;
 #[cfg(wholememory_kernels)]
 mod real_rows;
+mod vendors;
 
 use super::CudaPlatform;
 use super::fake::{self, Desk, World, desk};
