@@ -51,6 +51,8 @@ bool wm_gpu(void) {
   return driver.devices > 0;
 }
 
+int wm_gpus(void) { return wm_gpu() ? driver.devices : 0; }
+
 static void need(int driver_code, const char* call) {
   if (driver_code == 0) return;
   wm_say("FAILED: %s gives driver error %d", call, driver_code);

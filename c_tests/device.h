@@ -12,6 +12,8 @@ extern "C" {
 
 /* The library works on GPUs here: there is a driver with a device, and WHOLEMEMORY_PLATFORM is not `cpu`. */
 bool wm_gpu(void);
+/* How many GPUs it may use. */
+int wm_gpus(void);
 /* Makes GPU `rank % count` the calling thread's device; nothing on the CPU platform. */
 void wm_device_bind(int rank);
 /* Memory that operations may read and write; never NULL. */

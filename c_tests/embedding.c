@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "device.h"
 #include "rows.h"
@@ -105,6 +106,32 @@ static void tables(wm_rank* r, const wm_kind* k) {
   one(r, (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_HALF, .rows = total, .columns = 9, .partition_rows = partition, .round_robin = 2});
 }
 
+/* A file of all rows, dense, loaded into a table whose rows are dealt alike: ids then name the rows of the file. */
+static void dealt_from_file(wm_rank* r, const wm_kind* k) {
+  enum { ROWS = 61, COLUMNS = 3, BLOCK = 4 };
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/wm_embedding_XXXXXX");
+  if (r->rank == 0) {
+    int file = mkstemp(path);
+    REQUIRE(file >= 0);
+    for (int64_t row = 0; row < ROWS; row++)
+      for (int64_t c = 0; c < COLUMNS; c++) {
+        uint64_t bits = wm_value(WHOLEMEMORY_DT_FLOAT, row, c, 0);
+        REQUIRE(write(file, &bits, 4) == 4);
+      }
+    close(file);
+  }
+  wm_share(r, path, sizeof path);
+  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = ROWS, .columns = COLUMNS, .round_robin = BLOCK});
+  const char* name = path;
+  EXPECT(0, wholememory_load_from_file(wholememory_tensor_get_memory_handle(e.tensor), 0, (size_t)e.stride * 4, COLUMNS * 4, &name, 1, BLOCK));
+  OK(wholememory_communicator_barrier(e.comm));
+  gather_all(&e, WHOLEMEMORY_DT_INT64, WHOLEMEMORY_DT_FLOAT, "rows dealt from a file");
+  wm_meet(r);
+  if (r->rank == 0) remove(path);
+  wm_rows_drop(&e);
+}
+
 /* Some ranks pass nothing, with NULL data; then all do; then one fails alone. */
 static void uneven_ranks(wm_rank* r, const wm_kind* k) {
   wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 90, .columns = 8, .round_robin = 4});
@@ -131,6 +158,7 @@ static void destroyed_in_any_order(wm_rank* r, const wm_kind* k) {
   wm_rows e[MANY];
   wm_meet(r);
   int64_t tensors = get_wholememory_tensor_count();
+  wm_holdings before = wm_holdings_now();
   wm_meet(r);
   for (int i = 0; i < MANY; i++) e[i] = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 40 + i, .columns = 8});
   for (int i = 0; i < MANY; i++) {
@@ -151,7 +179,10 @@ static void destroyed_in_any_order(wm_rank* r, const wm_kind* k) {
     wm_rows_drop(&fresh);
   }
   wm_meet(r);
+  wm_holdings after = wm_holdings_now();
   CHECK_EQ(get_wholememory_tensor_count(), tensors);
+  CHECK_EQ(after.shared_mappings, before.shared_mappings);
+  CHECK_EQ(after.descriptors, before.descriptors);
   wm_meet(r);
 }
 
@@ -223,6 +254,7 @@ static void body(wm_rank* r) {
     const wm_kind* k = &wm_kinds[i];
     if (!wm_kind_here(r, wm_world(r), k)) continue;
     tables(r, k);
+    dealt_from_file(r, k);
     uneven_ranks(r, k);
     destroyed_in_any_order(r, k);
     communicator_first(r, k);

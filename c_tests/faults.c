@@ -24,12 +24,15 @@ static void wait_for_death(const char* point) {
 
 static bool is(const char* scenario, const char* name) { return !strcmp(scenario, name); }
 
+/* Two ranks: on two GPUs each has its own, so that they meet on the GPUs or exchange over NCCL. */
+static bool is_pair(const char* scenario) { return is(scenario, "pair") || is(scenario, "pair-exchange"); }
+
 static int victim_of(const char* scenario) {
-  if (is(scenario, "pair")) return 1;
+  if (is_pair(scenario)) return 1;
   return is(scenario, "hub") || is(scenario, "sweep-hub") ? 0 : 2;
 }
 
-static int ranks_of(const char* scenario) { return is(scenario, "pair") ? 2 : RANKS; }
+static int ranks_of(const char* scenario) { return is_pair(scenario) ? 2 : RANKS; }
 
 /* What a broken communicator still does, and what it refuses at once. */
 static void aftermath(member* m) {
@@ -95,7 +98,7 @@ static int last_call(member* m, const char* scenario) {
     BALANCED(&env);
     return code;
   }
-  if (is(scenario, "gathers") || is(scenario, "gathers-exchange") || is(scenario, "pair")) {
+  if (is(scenario, "gathers") || is(scenario, "gathers-exchange") || is_pair(scenario)) {
     if (victim) wm_child_say("point", 0);
     while ((code = gather_some(m, &env)) == 0) {}
     said(code);
@@ -196,7 +199,7 @@ static void expect_broken(wm_launch* l, int rank, int victim, double died_at, bo
 static void one_death(const char* scenario) {
   int victim = victim_of(scenario), ranks = ranks_of(scenario);
   double started = wm_now();
-  if (is(scenario, "gather") || is(scenario, "gathers-exchange")) setenv("WHOLEMEMORY_ROUTE", "exchange", 1);
+  if (is(scenario, "gather") || is(scenario, "gathers-exchange") || is(scenario, "pair-exchange")) setenv("WHOLEMEMORY_ROUTE", "exchange", 1);
   wm_launch l = wm_launch_start(scenario, ranks);
   unsetenv("WHOLEMEMORY_ROUTE");
   wm_launch_pass_id(&l, 0);
@@ -289,7 +292,7 @@ int main(int argc, char** argv) {
   if (wm_child_start(argc, argv, &rank, &size, &scenario)) return a_rank(rank, size, scenario);
   wm_alarm(wm_gpu() ? 200 : 110);
   wm_leftovers before = wm_leftovers_now();
-  const char* const scenarios[] = {"barrier", "hub", "idle", "gather", "gathers", "gathers-exchange", "pair", "malloc", "free",
+  const char* const scenarios[] = {"barrier", "hub", "idle", "gather", "gathers", "gathers-exchange", "pair", "pair-exchange", "malloc", "free",
                                    "destroy", "finalize", "forked", "exit"};
   for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
     if (argc < 2 || is(argv[1], scenarios[i])) one_death(scenarios[i]);

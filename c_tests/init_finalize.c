@@ -8,6 +8,7 @@
 #include <wholememory/env_func_ptrs.h>
 
 #include "device.h"
+#include "rows.h"
 #include "table.h"
 
 enum { INPUT = WHOLEMEMORY_INVALID_INPUT, LOGIC = WHOLEMEMORY_LOGIC_ERROR };
@@ -138,6 +139,12 @@ static void finalize_with_objects(wm_rank* r, bool with_init) {
   OK(wholememory_get_local_communicator(&local, tables[0].handle));
   wholememory_handle_t handle;
   OK(wholememory_malloc(&handle, 4096, child, WHOLEMEMORY_MT_CHUNKED, WHOLEMEMORY_ML_DEVICE, 16, NULL));
+  wm_rows learner = wm_rows_make(child, (wm_rows_shape){.kind = wm_kinds[4], .dtype = WHOLEMEMORY_DT_HALF, .rows = 30, .columns = 5});
+  wholememory_embedding_optimizer_t optimizer;
+  OK(wholememory_create_embedding_optimizer(&optimizer, WHOLEMEMORY_OPT_LAZY_ADAM));
+  OK(wholememory_embedding_set_optimizer(learner.embedding, optimizer));
+  wholememory_tensor_t state = wholememory_embedding_get_optimizer_state(learner.embedding, "m");
+  REQUIRE(state != NULL);
   static float storage[8];
   wholememory_tensor_description_t d = wm_desc(WHOLEMEMORY_DT_FLOAT, 2, 4, 2, 2, 0);
   wholememory_tensor_t plain;
@@ -160,6 +167,13 @@ static void finalize_with_objects(wm_rank* r, bool with_init) {
   EXPECT(INPUT, wholememory_free(handle));
   EXPECT(INPUT, wholememory_get_local_memory(NULL, NULL, NULL, tables[0].handle));
   CHECK(wholememory_tensor_get_data_pointer(plain) == storage);
+  EXPECT(INPUT, wholememory_embedding_set_optimizer(learner.embedding, optimizer));
+  EXPECT(INPUT, wholememory_embedding_gather(learner.embedding, plain, plain, false, NULL, 0));
+  EXPECT(INPUT, wholememory_destroy_tensor(state));
+  EXPECT(0, wholememory_destroy_embedding(learner.embedding));
+  EXPECT(INPUT, wholememory_destroy_embedding(learner.embedding));
+  EXPECT(INPUT, wholememory_destroy_tensor(state));
+  wholememory_destroy_embedding_optimizer(optimizer);
   EXPECT(0, wholememory_destroy_tensor(tables[1].window));
   EXPECT(0, wholememory_destroy_tensor(tables[0].root));
   EXPECT(0, wholememory_destroy_tensor(tables[1].root));

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "rows.h"
 #include "table.h"
 
 #include <wholememory/wholememory_op.h>
@@ -102,6 +103,48 @@ bool lookups(wm_rank* r, wholememory_comm_t comm, const wm_kind& kind) {
   return needed_scratch;
 }
 
+// Lookups and gradient steps of an embedding whose rows are dealt to the ranks, so that both need scratch.
+void learning(wm_rank* r, wholememory_comm_t comm) {
+  enum { COUNT = 200, COLUMNS = 5 };
+  wm_rows_shape shape = {};
+  shape.kind = wm_kinds[0];
+  for (const wm_kind& kind : wm_kinds)
+    if (kind.type == WHOLEMEMORY_MT_DISTRIBUTED && kind.location == WHOLEMEMORY_ML_HOST) shape.kind = kind;
+  shape.dtype = WHOLEMEMORY_DT_FLOAT;
+  shape.rows = 50;
+  shape.columns = COLUMNS;
+  shape.round_robin = 3;
+  wm_rows e = wm_rows_make(comm, shape);
+  wm_rows_fill(&e, wm_value, 0);
+  wholememory_embedding_optimizer_t optimizer;
+  OK(wholememory_create_embedding_optimizer(&optimizer, WHOLEMEMORY_OPT_LAZY_ADAM));
+  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, optimizer));
+  wholememory_destroy_embedding_optimizer(optimizer);
+  wm_array ids = wm_array_make(view(WHOLEMEMORY_DT_INT, 1, COUNT, 1));
+  wm_array rows = wm_array_make(view(WHOLEMEMORY_DT_FLOAT, 2, COUNT, COLUMNS));
+  for (int i = 0; i < COUNT; i++) wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), uint64_t(i * 7 % 50));
+  wm_array_push(&ids);
+  for (bool step : {false, true})
+    for (at place : {at::create, at::malloc})
+      for (int thrower : {-1, 0, r->size - 1}) {  // -1: every rank throws
+        wm_env env;
+        wholememory_env_func_t fns = throwing(&env);
+        bool throws = thrower < 0 || r->rank == thrower;
+        std::string seen = outcome(throws ? place : at::nowhere, [&] {
+          return step ? wholememory_embedding_gather_gradient_apply(e.embedding, ids.tensor, rows.tensor, false, 0.5f, &fns, 0)
+                      : wholememory_embedding_gather(e.embedding, ids.tensor, rows.tensor, false, &fns, 0);
+        });
+        BALANCED(&env);
+        bool needed_none = seen == "SUCCESS" && env.creates == 0;
+        if (throws) CHECK(seen == (place == at::create ? "thrown: create" : "thrown: malloc") || (needed_none && r->size == 1));
+        else CHECK(seen == "SUCCESS" || seen == "OUT_OF_MEMORY");
+        OK(wholememory_communicator_barrier(comm));
+      }
+  wm_array_drop(&ids);
+  wm_array_drop(&rows);
+  wm_rows_drop(&e);
+}
+
 void outputs() {
   wm_array in = wm_array_make(view(WHOLEMEMORY_DT_FLOAT, 1, 6, 1)), out = wm_array_make(view(WHOLEMEMORY_DT_FLOAT, 2, 4, 6));
   wm_array_push(&in);
@@ -129,6 +172,7 @@ void body(wm_rank* r) {
   std::string without;
   for (const wm_kind& kind : wm_kinds)
     if (wm_kind_here(r, comm, &kind) && !lookups(r, comm, kind)) without += std::string(without.empty() ? "" : ", ") + kind.name;
+  learning(r, comm);
   if (!without.empty()) wm_leave_out(r, "no scratch to throw for: %s", without.c_str());
   OK(wholememory_destroy_communicator(comm));
 }

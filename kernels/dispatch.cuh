@@ -25,7 +25,7 @@ struct Choice {
 
 // Pieces in flight a thread and blocks a multiprocessor: what registers allow without spilling.
 constexpr int kAlignedFlight = 4, kAlignedBlocks = 4;
-constexpr int kShiftedFlight = 3, kShiftedBlocks = 4;
+constexpr int kShiftedFlight = 4, kShiftedBlocks = 4;
 constexpr int kShiftedConvertingFlight = 2, kShiftedConvertingBlocks = 6;
 
 template <class From, class To, int kCount, Way kWay, int kMost>

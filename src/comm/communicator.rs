@@ -1,5 +1,6 @@
 //! The communicator: the ranks that share handles, and the one lock under which they meet.
 
+use super::clique::{CliqueInfo, clique_of, is_one_fabric};
 use super::control::Control;
 use super::net::Net;
 use super::post::Post;
@@ -14,17 +15,6 @@ use crate::platform::{Bootstrap, Member, Platform, Reach, Term, Transport, agree
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-
-/// What `clique_info_t` reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct CliqueInfo {
-    pub is_in_clique: bool,
-    pub first_rank: i32,
-    pub rank: i32,
-    pub rank_count: i32,
-    pub id: i32,
-    pub count: i32,
-}
 
 /// `WHOLEMEMORY_ROUTE`, agreed over the ranks at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,21 +171,14 @@ impl Communicator {
         self.topology.is_single_node()
     }
 
-    /// True if all ranks are in one multi-node NVLink clique; never on the CPU platform.
+    /// True if all ranks are in one NVLink clique that may span hosts; never on the CPU platform.
     pub fn is_intra_mnnvl(&self) -> bool {
-        false
+        is_one_fabric(&self.reach().fabrics)
     }
 
     /// Without fabric information: in no clique, one clique in all.
     pub fn clique_info(&self) -> CliqueInfo {
-        CliqueInfo {
-            is_in_clique: false,
-            first_rank: -1,
-            rank: -1,
-            rank_count: 0,
-            id: 0,
-            count: 1,
-        }
+        clique_of(self.rank, &self.reach().fabrics)
     }
 
     /// How things are done for this rank: on the device that was its caller's when the communicator was made.

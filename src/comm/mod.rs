@@ -1,6 +1,7 @@
 //! WHO IS THERE: rendezvous, topology, agreement, liveness, split.
 
 mod birth;
+mod clique;
 mod communicator;
 mod control;
 mod departure;
@@ -17,7 +18,8 @@ mod tests;
 mod topology;
 mod wire;
 
-pub use communicator::{CliqueInfo, Communicator, Dependent, Hierarchy, RouteChoice, TransportChoice};
+pub use clique::CliqueInfo;
+pub use communicator::{Communicator, Dependent, Hierarchy, RouteChoice, TransportChoice};
 pub use departure::depart_all;
 pub use place::UniqueId;
 pub use session::Session;

@@ -40,7 +40,9 @@ impl Call<'_> {
         match &self.table.storage {
             Storage::Pointer(address) => {
                 let platform = platform::current()?;
-                platform.within(&mut || match self.plan(platform, Holder::Pointer(*address))? {
+                platform.within_on(self.stream, &mut || match self
+                    .plan(platform, Holder::Pointer(*address))?
+                {
                     Some(plan) => self.launch(platform, &plan, &[]),
                     None => Ok(()),
                 })
@@ -128,7 +130,7 @@ impl Call<'_> {
     fn mapped(&self, memory: &Memory) -> Result<()> {
         let partitions = memory.mapped_bases()?;
         let platform = memory.communicator().platform();
-        platform.within(&mut || match self.plan_on(memory)? {
+        platform.within_on(self.stream, &mut || match self.plan_on(memory)? {
             (Some(plan), _ids) => self.launch(platform, &plan, &plan.bases(&partitions)),
             (None, _) => Ok(()),
         })

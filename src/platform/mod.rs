@@ -124,6 +124,11 @@ pub trait Platform: Send + Sync {
         work()
     }
 
+    /// [`within`](Platform::within) for steps that only enqueue work on a stream, or ask: costs next to nothing.
+    fn within_on(&self, _stream: Stream, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        work()
+    }
+
     /// True if the ranks of the communicator [`meet`](Platform::meet) in the order of their streams; else they meet on the host.
     fn meets_on_streams(&self) -> bool {
         false
@@ -168,6 +173,18 @@ pub struct Reach {
     pub unreachable: Option<String>,
     /// Some ranks work on one device: they must not wait for each other on it, and NCCL refuses them.
     pub shares_device: bool,
+    /// Where every rank's GPU is in an NVLink fabric, where that is known; none on a platform without such.
+    pub fabrics: Vec<Option<Fabric>>,
+}
+
+/// Where a GPU is in an NVLink fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fabric {
+    /// All zero: in none.
+    pub cluster: [u8; 16],
+    pub clique: u32,
+    /// The GPU has joined it and can share memory over it.
+    pub is_ready: bool,
 }
 
 /// A platform as one rank of one communicator uses it, bound to the rank's device for the communicator's life.

@@ -119,6 +119,7 @@ impl Member for CpuPlatform {
         Ok(Reach {
             unreachable: None,
             shares_device: boot.size() > 1,
+            fabrics: Vec::new(),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The word that ends waits on a GPU: host memory that kernels poll while they wait for another rank, set when the
 //! communicator breaks.
 
-use super::functions::drive;
+use super::functions::{DEVICEMAP, PORTABLE, drive};
 use super::gpu::Gpu;
 use crate::error::{Result, ensure};
 use crate::span::Address;
@@ -9,9 +9,6 @@ use cudarc::driver::sys::CUdeviceptr;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-
-const PORTABLE: u32 = 1;
-const DEVICEMAP: u32 = 2;
 
 /// A 32-bit word in pinned memory at one address for CPU and GPUs: 0, or 1 once set.
 pub struct AbortWord {

@@ -15,7 +15,7 @@ library! {
 }
 
 const CUDA_SUCCESS: c_int = 0;
-const CUDA_ERROR_NO_DEVICE: c_int = 100;
+pub(super) const CUDA_ERROR_NO_DEVICE: c_int = 100;
 
 /// What a machine offers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,6 +19,8 @@ pub const PAGE: usize = 64 << 10;
 pub const OUT_OF_MEMORY: c_int = 2;
 pub const INVALID_VALUE: c_int = 1;
 pub const UNKNOWN: c_int = 999;
+/// What a recording stream answers when it is asked for its device.
+const CAPTURE_UNSUPPORTED: c_int = 900;
 
 #[derive(Default)]
 struct State {
@@ -250,7 +252,19 @@ fakes! {
         unsafe { *mode = desk(|d| std::mem::replace(&mut d.capture_mode, *mode)) };
         0
     }
-    fn cuStreamGetCtx(stream: usize, context: *mut usize) at 0, |world| { put(context, CONTEXT + (stream & 0xff)) }
+    fn cuStreamGetCtx(stream: usize, context: *mut usize) at 0, |world| {
+        // 0x400 more: a stream that names no context.
+        match stream & 0x400 {
+            0 => put(context, CONTEXT + (stream & 0xff)),
+            _ => UNKNOWN,
+        }
+    }
+    fn cuStreamGetDevice(stream: usize, device: *mut c_int) at 0, |world| {
+        match stream & 0x200 {
+            0 => put(device, (stream & 0xff) as c_int),
+            _ => CAPTURE_UNSUPPORTED,
+        }
+    }
     fn cuEventCreate(event: *mut u64, _flags: c_uint) at 0, |world| {
         let mut s = world.state();
         s.next += 1;

@@ -70,7 +70,11 @@ library! {
     }
 }
 
-const CUDA_ERROR_OUT_OF_MEMORY: c_int = 2;
+/// How pinned and registered host memory is made: for all contexts of the process, with an address for the device.
+pub const PORTABLE: c_uint = 1;
+pub const DEVICEMAP: c_uint = 2;
+
+pub(super) const CUDA_ERROR_OUT_OF_MEMORY: c_int = 2;
 
 impl Functions {
     /// The outcome of a call by its code: OUT_OF_MEMORY where the driver has no memory, else CUDA_ERROR, in its words.

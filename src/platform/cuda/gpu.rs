@@ -24,7 +24,7 @@ fn toolkit_major() -> i32 {
 }
 
 /// How `cuInit` answers in a forked child (`CUDA_ERROR_NOT_INITIALIZED`).
-const NOT_INITIALISED: c_int = 3;
+pub(super) const NOT_INITIALISED: c_int = 3;
 
 /// Stream handles that name a default stream of the current context instead of a stream object.
 const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
@@ -36,7 +36,7 @@ pub const PER_THREAD_STREAM: Stream = Stream(2);
 const UNKNOWN_MEMORY: u32 = 0;
 
 /// `CU_MEMORYTYPE_HOST`.
-const HOST_MEMORY: u32 = 1;
+pub(super) const HOST_MEMORY: u32 = 1;
 
 /// What a GPU is and can.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct Facts {
     pub page_bytes: usize,
     /// Kernels read memory that nobody registered.
     pub reads_pageable: bool,
+    /// Memory can be handed to other hosts of an NVLink fabric.
+    pub shares_over_fabric: bool,
     /// Has pools of memory in the order of streams.
     pub has_pools: bool,
     /// The NUMA node nearest to it, where the system has such nodes.
@@ -152,29 +154,48 @@ impl Gpu {
     /// # Errors
     /// COMMUNICATION_ERROR in a forked child, CUDA_ERROR.
     pub fn enter(&self) -> Result<Entered> {
+        // From here on the drop takes back what was done.
+        let mut entered = self.enter_to_enqueue()?;
+        if !RELAXED.get() {
+            let mut mode = CAPTURE_MODE_RELAXED;
+            // SAFETY: the mode goes in and comes out.
+            unsafe { drive!(self.functions, cuThreadExchangeStreamCaptureMode(&mut mode)) }?;
+            entered.former_mode = Some(mode);
+            RELAXED.set(true);
+        }
+        Ok(entered)
+    }
+
+    /// The same for what may be called at any time: questions, and work for streams.
+    /// # Errors
+    /// Those of [`enter`](Gpu::enter).
+    pub fn enter_to_enqueue(&self) -> Result<Entered> {
         self.check_alive()?;
         let functions = self.functions;
         let mut current: CUcontext = std::ptr::null_mut();
         // SAFETY: the outputs outlive the calls; the context is retained for the life of `self`.
-        unsafe {
+        let pushed = unsafe {
             drive!(functions, cuCtxGetCurrent(&mut current))?;
-            let pushed = current as usize != self.context;
-            if pushed {
+            let other = current as usize != self.context;
+            if other {
                 drive!(functions, cuCtxPushCurrent_v2(self.context as CUcontext))?;
             }
-            // From here on the drop takes back what was done.
-            let mut entered = Entered {
-                functions,
-                pushed,
-                former_mode: None,
-            };
-            if !RELAXED.get() {
-                let mut mode = CAPTURE_MODE_RELAXED;
-                drive!(functions, cuThreadExchangeStreamCaptureMode(&mut mode))?;
-                entered.former_mode = Some(mode);
-                RELAXED.set(true);
-            }
-            Ok(entered)
+            other
+        };
+        Ok(Entered {
+            functions,
+            pushed,
+            former_mode: None,
+        })
+    }
+
+    /// [`enter`](Gpu::enter) for an operation on a stream: as little as the stream's state allows.
+    /// # Errors
+    /// Those of [`enter`](Gpu::enter).
+    pub fn enter_on(&self, stream: Stream) -> Result<Entered> {
+        match self.is_capturing(stream) {
+            Ok(false) => self.enter_to_enqueue(),
+            Ok(true) | Err(_) => self.enter(),
         }
     }
 
@@ -238,7 +259,7 @@ impl Gpu {
     /// # Errors
     /// CUDA_ERROR where the driver refuses the question.
     pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
-        let _entered = self.enter()?;
+        let _entered = self.enter_to_enqueue()?;
         let mut status: c_int = 0;
         // SAFETY: the output outlives the call; the caller vouches for the stream.
         unsafe {
@@ -256,7 +277,7 @@ impl Gpu {
         if self.is_only_one || DEFAULT_STREAMS.contains(&stream.0) {
             return Ok(());
         }
-        let _entered = self.enter()?;
+        let _entered = self.enter_to_enqueue()?;
         let device = self.device_of(stream)?;
         ensure!(
             device == self.device,
@@ -300,18 +321,29 @@ impl Gpu {
         Ok(())
     }
 
+    /// By its context, which may be asked for at any time. A driver that does not name it is asked for the device, which would
+    /// end a recording: then the stream counts as this GPU's, and if it is not a launch fails in the driver's words.
     fn device_of(&self, stream: Stream) -> Result<CUdevice> {
         let functions = self.functions;
         let handle = stream.0 as CUstream;
         let mut device: CUdevice = 0;
+        let mut context: CUcontext = std::ptr::null_mut();
         // SAFETY: outputs outlive the calls; the caller vouches for the stream; what is pushed is popped.
         unsafe {
-            if let Some(ask) = functions.cuStreamGetDevice {
+            let named = drive!(functions, cuStreamGetCtx(handle, &mut context));
+            if named.is_ok() && context as usize == self.context {
+                return Ok(self.device);
+            }
+            if let Err(error) = named {
+                let Some(ask) = functions.cuStreamGetDevice else {
+                    return Err(error);
+                };
+                if !matches!(self.is_capturing(stream), Ok(false)) {
+                    return Ok(self.device);
+                }
                 functions.check("cuStreamGetDevice", ask(handle, &mut device))?;
                 return Ok(device);
             }
-            let mut context: CUcontext = std::ptr::null_mut();
-            drive!(functions, cuStreamGetCtx(handle, &mut context))?;
             drive!(functions, cuCtxPushCurrent_v2(context))?;
             let asked = drive!(functions, cuCtxGetDevice(&mut device));
             drive!(functions, cuCtxPopCurrent_v2(&mut context))?;
@@ -332,7 +364,7 @@ impl Gpu {
 
     /// The driver's `CUmemorytype` of an address, or [`UNKNOWN_MEMORY`].
     fn memory_type(&self, address: Address) -> u32 {
-        let Ok(_entered) = self.enter() else {
+        let Ok(_entered) = self.enter_to_enqueue() else {
             return UNKNOWN_MEMORY;
         };
         let mut kind: u32 = UNKNOWN_MEMORY;
@@ -366,7 +398,7 @@ thread_local! {
 }
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-const CAPTURE_MODE_RELAXED: c_int = 2;
+pub(super) const CAPTURE_MODE_RELAXED: c_int = 2;
 
 /// Keeps the GPU's context current; what was current before comes back on drop.
 pub struct Entered {
@@ -465,6 +497,8 @@ fn facts(functions: &Functions, device: CUdevice) -> Result<Facts> {
         capability,
         page_bytes: page_bytes(functions, device)?,
         reads_pageable: ask(Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)? != 0,
+        shares_over_fabric: ask(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)
+            .is_ok_and(|can| can != 0),
         has_pools: ask(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
         numa_node: ask(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID)
             .ok()

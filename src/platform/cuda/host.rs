@@ -2,7 +2,7 @@
 //! driver as a whole.
 
 use super::CudaPlatform;
-use super::functions::drive;
+use super::functions::{DEVICEMAP, PORTABLE, drive};
 use super::gpu::Gpu;
 use crate::error::{Kind, Result, ensure};
 use crate::log::say;
@@ -11,9 +11,6 @@ use crate::platform::{Bootstrap, Segment, SegmentRequest, agree};
 use crate::span::Address;
 use cudarc::driver::sys::CUdeviceptr;
 use std::sync::Arc;
-
-const PORTABLE: u32 = 1;
-const DEVICEMAP: u32 = 2;
 
 /// A range that the driver refuses as a whole is registered in pieces of this size.
 const PIECE_BYTES: usize = 4 << 30;

@@ -1,6 +1,6 @@
 //! Where kernels leave numbers for the host: small pinned blocks, kept for the next call.
 
-use super::functions::drive;
+use super::functions::{DEVICEMAP, PORTABLE, drive};
 use super::gpu::Gpu;
 use crate::error::{Result, ensure};
 use crate::span::Address;
@@ -8,9 +8,6 @@ use cudarc::driver::sys::CUdeviceptr;
 use std::ffi::c_void;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
-
-const PORTABLE: u32 = 1;
-const DEVICEMAP: u32 = 2;
 
 /// The least room of a block.
 const LEAST_WORDS: usize = 512;

@@ -5,6 +5,7 @@ mod abort;
 mod board;
 mod collective;
 pub mod driver;
+mod fabric;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
@@ -267,6 +268,11 @@ impl Platform for CudaPlatform {
         work()
     }
 
+    fn within_on(&self, stream: Stream, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let _entered = self.gpu.enter_on(stream)?;
+        work()
+    }
+
     fn meets_on_streams(&self) -> bool {
         self.boards.get().is_some()
     }
@@ -275,7 +281,7 @@ impl Platform for CudaPlatform {
         let (Some(boards), Some(abort)) = (self.boards.get(), self.abort_word()) else {
             fail!(Logic, "the ranks of this communicator meet on the host");
         };
-        let _entered = self.gpu.enter()?;
+        let _entered = self.gpu.enter_to_enqueue()?;
         boards.meet(abort, stream)?;
         self.launched("a meeting of the ranks", stream)
     }

@@ -45,21 +45,21 @@ pub const UNIQUE_ID_BYTES: usize = 128;
 #[derive(Clone, Copy)]
 pub struct UniqueId(pub [u8; UNIQUE_ID_BYTES]);
 
-const UNDEFINED: c_int = c_int::MIN;
+pub(super) const UNDEFINED: c_int = c_int::MIN;
 
 /// `ncclConfig_t` as version 2.18 has it. Newer versions take as much as `size` says; the word that was padding then is a
 /// member since, so it says "undefined" too.
 #[repr(C)]
 pub struct Config {
-    size: usize,
-    magic: c_uint,
-    version: c_uint,
-    blocking: c_int,
-    cga_cluster_size: c_int,
-    min_ctas: c_int,
-    max_ctas: c_int,
-    net_name: *const c_char,
-    split_share: c_int,
+    pub(super) size: usize,
+    pub(super) magic: c_uint,
+    pub(super) version: c_uint,
+    pub(super) blocking: c_int,
+    pub(super) cga_cluster_size: c_int,
+    pub(super) min_ctas: c_int,
+    pub(super) max_ctas: c_int,
+    pub(super) net_name: *const c_char,
+    pub(super) split_share: c_int,
     padding: c_int,
 }
 

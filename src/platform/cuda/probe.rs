@@ -1,11 +1,12 @@
 //! Who reaches whose memory: every rank makes a small piece of device memory, and every other maps and reads it. What the
 //! driver promises of peer access is no proof (containers, virtual machines, IOMMUs), the bytes are.
 
+use super::fabric::fabric_of;
 use super::functions::drive;
 use super::gpu::Gpu;
 use super::vmm::{Physical, Range};
 use crate::error::{Error, Kind, Result, ensure, fail};
-use crate::platform::{Bootstrap, Reach, agree};
+use crate::platform::{Bootstrap, Fabric, Reach, agree};
 use crate::span::Address;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ struct Card {
     page_bytes: usize,
     /// Fills the rank's probe memory; nobody else's mark.
     mark: [u8; MARK_BYTES],
+    fabric: Option<Fabric>,
 }
 
 impl Card {
@@ -29,12 +31,14 @@ impl Card {
             identity: gpu.facts.identity.clone(),
             page_bytes: gpu.facts.page_bytes,
             mark,
+            fabric: fabric_of(gpu),
         })
     }
 
     fn encode(&self) -> Vec<u8> {
         let mut bytes = self.mark.to_vec();
         bytes.extend((self.page_bytes as u64).to_le_bytes());
+        bytes.extend(encode_fabric(self.fabric));
         bytes.extend(self.identity.as_bytes());
         bytes
     }
@@ -42,11 +46,13 @@ impl Card {
     fn decode(bytes: &[u8]) -> Result<Card> {
         let card = || {
             let (mark, rest) = bytes.split_first_chunk::<MARK_BYTES>()?;
-            let (page_bytes, identity) = rest.split_first_chunk::<8>()?;
+            let (page_bytes, rest) = rest.split_first_chunk::<8>()?;
+            let (fabric, identity) = rest.split_first_chunk::<FABRIC_BYTES>()?;
             Some(Card {
                 identity: String::from_utf8_lossy(identity).into_owned(),
                 page_bytes: u64::from_le_bytes(*page_bytes) as usize,
                 mark: *mark,
+                fabric: decode_fabric(fabric)?,
             })
         };
         card().ok_or_else(|| {
@@ -59,6 +65,35 @@ impl Card {
 
     fn pattern(&self, bytes: usize) -> Vec<u8> {
         self.mark.iter().copied().cycle().take(bytes).collect()
+    }
+}
+
+/// What is known (0: nothing, 1: the place, 2: and it is ready), the clique, the cluster.
+const FABRIC_BYTES: usize = 1 + 4 + 16;
+
+fn encode_fabric(fabric: Option<Fabric>) -> [u8; FABRIC_BYTES] {
+    let mut bytes = [0; FABRIC_BYTES];
+    if let Some(fabric) = fabric {
+        bytes[0] = 1 + u8::from(fabric.is_ready);
+        bytes[1..5].copy_from_slice(&fabric.clique.to_le_bytes());
+        bytes[5..].copy_from_slice(&fabric.cluster);
+    }
+    bytes
+}
+
+/// `None` for bytes that are no account of a fabric.
+fn decode_fabric(bytes: &[u8; FABRIC_BYTES]) -> Option<Option<Fabric>> {
+    let (known, rest) = bytes.split_first()?;
+    let (clique, cluster) = rest.split_first_chunk::<4>()?;
+    let fabric = Fabric {
+        cluster: cluster.try_into().ok()?,
+        clique: u32::from_le_bytes(*clique),
+        is_ready: *known == 2,
+    };
+    match known {
+        0 => Some(None),
+        1 | 2 => Some(Some(fabric)),
+        _ => None,
     }
 }
 
@@ -127,6 +162,7 @@ pub fn acquaint(gpu: &Arc<Gpu>, boot: &dyn Bootstrap, host_of: &[usize]) -> Resu
         return Ok(Reach {
             unreachable: None,
             shares_device: false,
+            fabrics: vec![fabric_of(gpu)],
         });
     }
     let own = agree(boot, &[], Card::of(gpu))?;
@@ -148,6 +184,7 @@ pub fn acquaint(gpu: &Arc<Gpu>, boot: &dyn Bootstrap, host_of: &[usize]) -> Resu
     Ok(Reach {
         unreachable,
         shares_device,
+        fabrics: cards.iter().map(|card| card.fabric).collect(),
     })
 }
 
@@ -194,4 +231,39 @@ fn prove(gpu: &Arc<Gpu>, boot: &dyn Bootstrap, own: &Card, cards: &[Card]) -> Re
         let words = words[rank].trim_start_matches(OWN);
         format!("rank {rank} ({}): {words}", cards[rank].identity)
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_come_back_as_they_were_written() {
+        let ready = Fabric {
+            cluster: [7; 16],
+            clique: 0x0102_0304,
+            is_ready: true,
+        };
+        let waiting = Fabric {
+            is_ready: false,
+            ..ready
+        };
+        for fabric in [None, Some(ready), Some(waiting)] {
+            let card = Card {
+                identity: "GPU-1".into(),
+                page_bytes: 2 << 20,
+                mark: [9; MARK_BYTES],
+                fabric,
+            };
+            let read = Card::decode(&card.encode()).unwrap();
+            assert_eq!(
+                (read.identity.as_str(), read.page_bytes, read.fabric),
+                ("GPU-1", 2 << 20, fabric)
+            );
+        }
+        assert!(Card::decode(&[0; MARK_BYTES + 8 + FABRIC_BYTES - 1]).is_err());
+        let mut wrong = [0; MARK_BYTES + 8 + FABRIC_BYTES];
+        wrong[MARK_BYTES + 8] = 3;
+        assert!(Card::decode(&wrong).is_err());
+    }
 }

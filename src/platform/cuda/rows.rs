@@ -76,7 +76,7 @@ impl Kernels for CudaPlatform {
         let Some(mut ask) = self.ordering(table, indices) else {
             return Ok(0);
         };
-        let _entered = self.gpu.enter()?;
+        let _entered = self.gpu.enter_to_enqueue()?;
         let mut needed = 0;
         ask.needed_bytes = &mut needed;
         kernels::order(&ask, launch.stream)?;
@@ -86,7 +86,7 @@ impl Kernels for CudaPlatform {
     fn gather(&self, table: &Table<'_>, indices: &Indices, output: &Rows, launch: Launch) -> Result<()> {
         let base = first_base(&table.places);
         let mut args = rows_args(table, &base, indices, output, self.blocks(table, indices, launch))?;
-        let _entered = self.gpu.enter()?;
+        let _entered = self.gpu.enter_to_enqueue()?;
         if launch.workspace.bytes > 0
             && let Some(ordering) = self.ordering(table, indices)
         {
@@ -106,7 +106,7 @@ impl Kernels for CudaPlatform {
     fn scatter(&self, input: &Rows, indices: &Indices, table: &Table<'_>, launch: Launch) -> Result<()> {
         let base = first_base(&table.places);
         let args = rows_args(table, &base, indices, input, self.blocks(table, indices, launch))?;
-        let _entered = self.gpu.enter()?;
+        let _entered = self.gpu.enter_to_enqueue()?;
         kernels::scatter(&args, launch.stream)?;
         self.launched("scatter", launch.stream)
     }
@@ -218,7 +218,7 @@ impl Kernels for CudaPlatform {
             dtype: output.dtype.raw(),
             reserved: 0,
         };
-        let _entered = self.gpu.enter()?;
+        let _entered = self.gpu.enter_to_enqueue()?;
         kernels::fill(&args, launch.stream)?;
         self.launched("adding row numbers", launch.stream)
     }

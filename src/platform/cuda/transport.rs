@@ -20,7 +20,7 @@ const MOST_PART_BYTES: usize = 64 << 20;
 const LEAST_PART_BYTES: usize = 2 << 20;
 
 /// An event that tells time to nobody.
-const DISABLE_TIMING: u32 = 2;
+pub(super) const DISABLE_TIMING: u32 = 2;
 
 /// What the ranks decide by; the same on all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

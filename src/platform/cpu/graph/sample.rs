@@ -77,10 +77,11 @@ impl Job<'_> {
             match &mut chooser {
                 Some(chooser) if degree > u64::from(chooser.most()) => {
                     let chosen = match &self.weights {
-                        Some(weights) => chooser.weighted(i as u64, degree, |y| {
+                        Some(weights) => {
                             // SAFETY: the center is one of the draw, and neighbours are below its degree.
-                            unsafe { weights.get(i, start, y) }
-                        })?,
+                            let weight = |y| unsafe { weights.get(i, start, y) };
+                            chooser.weighted(i as u64, degree, weight)?
+                        }
                         None => chooser.uniform(i as u64, degree)?,
                     };
                     self.write(i, begin, taken, |x| chosen.get(x as usize).map(|y| start + y));

@@ -185,8 +185,8 @@ impl Lists {
         self.parts(&|k| part(k, PARTS, self.target_count).for_each(|i| put_id(i, self.id(i))));
         self.parts(&|k| {
             let before: u32 = (0..k).map(|j| self.read(self.areas.firsts, j)).sum();
-            let new = part(k, PARTS, self.neighbour_count).filter(|i| self.is_first(*i));
-            for (place, i) in (self.target_count + before as usize..).zip(new) {
+            let firsts = part(k, PARTS, self.neighbour_count).filter(|i| self.is_first(*i));
+            for (place, i) in (self.target_count + before as usize..).zip(firsts) {
                 put_id(place, self.id(self.target_count + i));
                 self.write_to(self.areas.places, i, place as u32);
             }

@@ -300,3 +300,67 @@ fn columns_that_gradients_lack_are_not_touched() {
     );
     assert!(row[0] < 1.0 && row[1] > 2.0 && row[2] == 3.0);
 }
+
+/// Rows and gradients so far apart that their distances need 64 bits; only the pages that are touched exist.
+#[test]
+fn distances_have_64_bits() {
+    const STRIDE: usize = (1 << 31) + 64;
+    const ROWS: usize = 4;
+    let bytes = STRIDE * ROWS;
+    // SAFETY: a fresh private mapping, given back below; nothing else knows of it.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            2 * bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(base, libc::MAP_FAILED);
+    let (table, gradients) = (base as usize, base as usize + bytes);
+    let at = |base: usize, row: usize| (base + row * STRIDE) as *mut f32;
+    // The last of the rows that INT can name, and ids just past them.
+    let first_row = i32::MAX as u64 - 2;
+    let mut ids = [i32::MAX, i32::MIN, i32::MAX - 2, i32::MAX];
+    for i in 0..ids.len() {
+        // SAFETY: inside the mapping.
+        unsafe { at(gradients, i).write(1.0 + i as f32) };
+    }
+    step(&Step {
+        ids: Indices {
+            address: address(&mut ids),
+            dtype: DType::Int,
+            count: ids.len(),
+        },
+        gradients: Rows {
+            address: Address(gradients),
+            row_stride_bytes: STRIDE,
+            dtype: DType::Float,
+        },
+        cols: 1,
+        first_row,
+        rows: ROWS as u64,
+        table: Rows {
+            address: Address(table),
+            row_stride_bytes: STRIDE,
+            dtype: DType::Float,
+        },
+        rule: Rule {
+            learning_rate: 1.0,
+            ..rule(OptimizerKind::Sgd)
+        },
+        states: &[],
+        state_stride_bytes: 0,
+        beta_powers: Address::NULL,
+        cache: None,
+    })
+    .unwrap();
+    for (row, expected) in [-3.0, 0.0, -5.0, 0.0].into_iter().enumerate() {
+        // SAFETY: inside the mapping.
+        assert_eq!(unsafe { at(table, row).read() }, expected, "row {row}");
+    }
+    // SAFETY: the mapping made above, which nothing points into any more.
+    assert_eq!(unsafe { libc::munmap(base, 2 * bytes) }, 0);
+}

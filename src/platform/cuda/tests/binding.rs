@@ -104,12 +104,15 @@ fn a_failing_call_speaks_the_drivers_number_and_leaves_the_context_alone() {
 fn streams_of_other_devices_are_refused_and_recording_ones_are_known() {
     seated(|_| {});
     let platform = CudaPlatform::new(bound().unwrap());
-    for stream in [0, 1, 2, 0x100, 0x300] {
+    for stream in [0, 1, 2, 0x100, 0x300, 0x500, 0x700] {
         platform.check_stream(Stream(stream)).unwrap();
     }
-    let error = platform.check_stream(Stream(0x101)).unwrap_err();
-    assert_eq!(error.kind, Kind::InvalidInput);
-    assert!(error.what.contains("device 1"), "{error}");
+    // Those that record too, and those whose context is not told.
+    for stream in [0x101, 0x301, 0x501] {
+        let error = platform.check_stream(Stream(stream)).unwrap_err();
+        assert_eq!(error.kind, Kind::InvalidInput);
+        assert!(error.what.contains("device 1"), "{error}");
+    }
     assert!(desk(|d| d.contexts.is_empty()));
     assert!(!platform.is_capturing(Stream(0x100)).unwrap());
     assert!(platform.is_capturing(Stream(0x300)).unwrap());

@@ -9,6 +9,7 @@ mod real;
 #[cfg(wholememory_kernels)]
 mod real_graph;
 mod real_rows;
+mod vendors;
 
 use super::CudaPlatform;
 use super::fake::{self, Desk, World, desk};
