@@ -161,3 +161,5 @@ const char *wmk_words(int code);
 #ifdef __cplusplus
 }
 #endif
+
+#include "args_graph.h"

@@ -12,6 +12,8 @@ mod fake;
 mod fake_nccl;
 mod functions;
 mod gpu;
+mod graph;
+mod graph_args;
 mod handover;
 mod host;
 mod kernels;
@@ -36,6 +38,7 @@ mod words;
 pub use loader::Unusable;
 pub use properties::device_properties;
 
+use super::graph::GraphKernels;
 use super::learning::LearningKernels;
 use super::{
     Bootstrap, Fabric, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
@@ -216,6 +219,10 @@ impl Platform for CudaPlatform {
     }
 
     fn kernels(&self) -> &dyn Kernels {
+        self
+    }
+
+    fn graph(&self) -> &dyn GraphKernels {
         self
     }
 

@@ -7,6 +7,7 @@ mod nccl;
 mod reach;
 mod real;
 #[cfg(wholememory_kernels)]
+mod real_graph;
 mod real_rows;
 mod vendors;
 
