@@ -7,8 +7,8 @@
 extern "C" {
 #endif
 
-// The part of a cache that a rank owns: lines for the rows [first_row, first_row + rows) of a table. A row is meant by its
-// distance from first_row; line l of set s is line 32 * s + l. Addresses of rows and strides are multiples of 16.
+// The part of a cache that a rank owns: lines for the rows [first_row, first_row + rows) of a table. A row is meant by
+// its distance from first_row; line l of set s is line 32 * s + l. Addresses of rows and strides are multiples of 16.
 // common/cache.h has what lies in the control memory.
 typedef struct wmk_cache {
   uint64_t tags;    // uint32_t, of every line the row in it + 1, 0 for none
@@ -32,15 +32,15 @@ typedef struct wmk_cache {
 // The most bits of rows that order what is read from the table.
 #define WMK_MOST_CACHE_ORDER_BITS 13
 
-// Counts the ids, and lets rows into the cache that are asked for more often than the ones they replace. Ids of other ranks'
-// rows are left out. What is replaced and dirty is written back first.
+// Counts the ids, and lets rows into the cache that are asked for more often than the ones they replace. Ids of other
+// ranks' rows are left out. What is replaced and dirty is written back first.
 typedef struct wmk_cache_adjust_args {
   wmk_cache cache;
   const void *ids;
   uint64_t count;            // below 2^31
   const uint64_t *count_at;  // NULL, or on the device: how many of them there are
-  // NULL, or room for `count` values: the rows to load are not loaded but told, as ids of the table (-1: none), and with
-  // them the lines that they go to.
+  // NULL, or room for `count` values: the rows to load are not loaded but told, as ids of the table (-1: none), and
+  // with them the lines that they go to.
   int64_t *load_ids;
   int64_t *load_lines;
   uint64_t scratch;
@@ -55,7 +55,8 @@ typedef struct wmk_cache_adjust_args {
 
 int wmk_cache_adjust(const wmk_cache_adjust_args *args, wmk_stream stream);
 
-// Finds ids in the caches of all ranks. Rank k has the rows [start_rows[k], start_rows[k + 1]), its tags are at tags[k].
+// Finds ids in the caches of all ranks. Rank k has the rows [start_rows[k], start_rows[k + 1]), its tags are at
+// tags[k].
 typedef struct wmk_cache_lookup_args {
   const uint64_t *tags;        // host, `ranks` addresses
   const uint64_t *start_rows;  // host, ranks + 1 values
@@ -63,14 +64,15 @@ typedef struct wmk_cache_lookup_args {
   uint64_t rows;       // ids outside [0, rows) are no lookups
   uint64_t set_count;  // of a rank
   const void *ids;
-  uint64_t count;      // below 2^31
-  int64_t *lines;      // room for `count`: the line, the ranks' lines numbered through; -1 for none
-  void *missed;        // NULL, or room for `count` ids of id_bytes: the id where it has no line, else -1
-  // NULL, or room for `count` positions: those of the ids without a line, in the order of the upper order_bits of the ids.
+  uint64_t count;  // below 2^31
+  int64_t *lines;  // room for `count`: the line, the ranks' lines numbered through; -1 for none
+  void *missed;    // NULL, or room for `count` ids of id_bytes: the id where it has no line, else -1
+  // NULL, or room for `count` positions: those of the ids without a line, in the order of the upper order_bits of the
+  // ids.
   uint32_t *order;
   uint32_t *misses;  // with `order`: how many there are
-  uint64_t head;      // a cache_head that counts lookups and hits, or 0
-  uint64_t scratch;   // needed with `order` only
+  uint64_t head;     // a cache_head that counts lookups and hits, or 0
+  uint64_t scratch;  // needed with `order` only
   uint64_t scratch_bytes;
   uint64_t *needed_bytes;  // host; set and nothing else done where scratch is 0 and order is not NULL
   uint32_t id_bytes;
@@ -81,8 +83,8 @@ typedef struct wmk_cache_lookup_args {
 
 int wmk_cache_lookup(const wmk_cache_lookup_args *args, wmk_stream stream);
 
-// Two gathers into the same rows: `misses`, in an order and with a count_at as a lookup gives them, and `hits`, the lookup's
-// lines in the ranks' lines. They run side by side where one kernel serves both.
+// Two gathers into the same rows: `misses`, in an order and with a count_at as a lookup gives them, and `hits`, the
+// lookup's lines in the ranks' lines. They run side by side where one kernel serves both.
 typedef struct wmk_cache_gather_args {
   wmk_rows_args hits;
   wmk_rows_args misses;
@@ -93,8 +95,9 @@ int wmk_cache_gather(const wmk_cache_gather_args *args, wmk_stream stream);
 // An adjustment and a gather in one, for the cache of one rank: what was missed is read from the table once, and what
 // enters the cache is copied to its line from the output.
 typedef struct wmk_cache_read_args {
-  wmk_cache cache;     // first_row is 0
-  wmk_rows_args rows;  // the gather from the table, of the same types, whole rows but for padding; without order and count_at
+  wmk_cache cache;  // first_row is 0
+  wmk_rows_args
+      rows;  // the gather from the table, of the same types, whole rows but for padding; without order and count_at
   uint64_t scratch;
   uint64_t scratch_bytes;
   uint64_t *needed_bytes;  // host; set and nothing else done where scratch is 0
@@ -106,9 +109,9 @@ typedef struct wmk_cache_read_args {
 
 int wmk_cache_read(const wmk_cache_read_args *args, wmk_stream stream);
 
-// Where rows are to be changed, for wmk_step (which has what the arrays mean): in their lines, which are dirty from now on,
-// else in the table. Their states are read from state_sources and must all be written to state_targets; the two differ
-// where the states of a line are not in the cache yet.
+// Where rows are to be changed, for wmk_step (which has what the arrays mean): in their lines, which are dirty from now
+// on, else in the table. Their states are read from state_sources and must all be written to state_targets; the two
+// differ where the states of a line are not in the cache yet.
 typedef struct wmk_cache_locate_args {
   wmk_cache cache;
   const void *sorted_rows;

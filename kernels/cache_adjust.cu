@@ -1,7 +1,7 @@
-// Which rows a cache holds follows their use. One kernel counts the ids, in their lines or in the sketch, and hangs those
-// without a line on lists, one a set; a warp a set then lets in the rows that are asked for more often than those they
-// replace. What entered is read from the table in its order; a gather that adjusts reads all that was missed in one go, and
-// copies to the lines what entered. Between calls of a rank the lists are empty.
+// Which rows a cache holds follows their use. One kernel counts the ids, in their lines or in the sketch, and hangs
+// those without a line on lists, one a set; a warp a set then lets in the rows that are asked for more often than those
+// they replace. What entered is read from the table in its order; a gather that adjusts reads all that was missed in
+// one go, and copies to the lines what entered. Between calls of a rank the lists are empty.
 
 #include <cuda_runtime.h>
 
@@ -51,7 +51,8 @@ struct Job {
   // NULL, or for every id the load that it is told as (-1: none).
   int64_t *load_ids;
   int64_t *load_lines;
-  // NULL, or for every id its line (-1: none), and of every load the id that caused it. Then load_lines is written for these.
+  // NULL, or for every id its line (-1: none), and of every load the id that caused it. Then load_lines is written for
+  // these.
   int64_t *found;
   uint32_t *load_numbers;
   // Of loads, or where `found` is there, of ids.
@@ -94,7 +95,8 @@ __device__ __forceinline__ unsigned long long *word_of(const wmk_cache &cache, u
 }
 
 __device__ __forceinline__ void count_in_sketch(const wmk_cache &cache, uint64_t hash) {
-  change_word(word_of(cache, hash), [&](unsigned long long word) -> unsigned long long { return sketch_counted(word, hash); });
+  change_word(word_of(cache, hash),
+              [&](unsigned long long word) -> unsigned long long { return sketch_counted(word, hash); });
 }
 
 __device__ __forceinline__ void count_in_line(cache_set *of_set, uint32_t line) {
@@ -109,11 +111,13 @@ __global__ void __launch_bounds__(kThreads) use_rows(const __grid_constant__ Job
   __syncthreads();
   const wmk_cache &cache = job.cache;
   const uint32_t lane = threadIdx.x % 32, count = count_of(job);
-  for (uint32_t first = (blockIdx.x * kThreads + threadIdx.x) & ~31u; first < job.count; first += gridDim.x * kThreads) {
+  for (uint32_t first = (blockIdx.x * kThreads + threadIdx.x) & ~31u; first < job.count;
+       first += gridDim.x * kThreads) {
     const uint32_t i = first + lane;
     uint64_t row = UINT64_MAX;
     if (i < count) {
-      const int64_t id = job.wide_ids ? static_cast<const int64_t *>(job.ids)[i] : static_cast<const int32_t *>(job.ids)[i];
+      const int64_t id =
+          job.wide_ids ? static_cast<const int64_t *>(job.ids)[i] : static_cast<const int32_t *>(job.ids)[i];
       if (id >= 0) row = static_cast<uint64_t>(id) - cache.first_row;
     }
     const bool mine = row < cache.rows;

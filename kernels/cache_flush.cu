@@ -1,4 +1,5 @@
-// Writing back what a cache has changed, and emptying it. A warp has 32 sets in its eye and goes to those with dirty lines.
+// Writing back what a cache has changed, and emptying it. A warp has 32 sets in its eye and goes to those with dirty
+// lines.
 
 #include <cuda_runtime.h>
 
@@ -75,8 +76,8 @@ cudaError_t flush(const wmk_cache_flush_args *args, cudaStream_t stream) {
   const wmk_cache &cache = args->cache;
   if (args->parts & (WMK_CACHE_WRITE_BACK | WMK_CACHE_DROP)) {
     const uint64_t needed = (cache.set_count + kThreads - 1) / kThreads;
-    flush_sets<<<needed < kMostBlocks ? static_cast<uint32_t>(needed) : kMostBlocks, kThreads, 0, stream>>>(cache,
-                                                                                                           args->parts);
+    const uint32_t blocks = needed < kMostBlocks ? static_cast<uint32_t>(needed) : kMostBlocks;
+    flush_sets<<<blocks, kThreads, 0, stream>>>(cache, args->parts);
   }
   if (args->parts & WMK_CACHE_RESET) {
     const struct {

@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(kThreads) look_up(const __grid_constant__ Look
   if (threadIdx.x == 0) lookups = hits = 0;
   __syncthreads();
   const uint32_t lane = threadIdx.x % 32;
-  for (uint32_t first = (blockIdx.x * kThreads + threadIdx.x) & ~31u; first < job.count; first += gridDim.x * kThreads) {
+  for (uint32_t first = (blockIdx.x * kThreads + threadIdx.x) & ~31u; first < job.count;
+       first += gridDim.x * kThreads) {
     const uint32_t i = first + lane;
     int64_t id = -1;
     if (i < job.count) {
@@ -106,8 +107,8 @@ cudaError_t look_up_in(const wmk_cache_lookup_args &args, cudaStream_t stream) {
   job.lines = args.lines;
   job.missed = args.missed;
   job.head = reinterpret_cast<cache_head *>(args.head);
-  const uint32_t needed = (job.count + kThreads - 1) / kThreads;
-  look_up<kMost><<<needed < 2048 ? needed : 2048, kThreads, 0, stream>>>(job);
+  const uint32_t needed = (job.count + kThreads - 1) / kThreads, blocks = needed < 2048 ? needed : 2048;
+  look_up<kMost><<<blocks, kThreads, 0, stream>>>(job);
   const cudaError_t code = cudaGetLastError();
   if (code != cudaSuccess || args.order == nullptr) return code;
   return enqueue_order(job.turns, job.count, nullptr, job.buckets, args.order, total, stream);

@@ -1,5 +1,5 @@
-// The order in which rows are read from memory that likes neighbours, made while they are found: a row takes a turn in the
-// bucket of its upper bits, and one kernel puts the turns of all buckets behind each other.
+// The order in which rows are read from memory that likes neighbours, made while they are found: a row takes a turn in
+// the bucket of its upper bits, and one kernel puts the turns of all buckets behind each other.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -38,8 +38,9 @@ constexpr uint32_t kBucketsAThread = kMostBuckets / kOrderThreads;
 
 // order[turn] = i for all i below `most`, and below *count where that is told, that have a turn; *total: how many have.
 // Every block adds up all the counts for itself.
-__global__ void __launch_bounds__(kOrderThreads) order_turns(const uint64_t *turns, uint32_t most, const uint32_t *count,
-                                                             const Buckets buckets, uint32_t *order, uint32_t *total) {
+__global__ void __launch_bounds__(kOrderThreads)
+    order_turns(const uint64_t *turns, uint32_t most, const uint32_t *count, const Buckets buckets, uint32_t *order,
+                uint32_t *total) {
   __shared__ uint32_t first_of[kMostBuckets];
   __shared__ uint32_t of_warp[32];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, all = 1u << buckets.bits;
@@ -77,8 +78,8 @@ __global__ void __launch_bounds__(kOrderThreads) order_turns(const uint64_t *tur
 
 inline cudaError_t enqueue_order(const uint64_t *turns, uint32_t most, const uint32_t *count, const Buckets &buckets,
                                  uint32_t *order, uint32_t *total, cudaStream_t stream) {
-  const uint32_t needed = (most + kOrderThreads * 2 - 1) / (kOrderThreads * 2);
-  order_turns<<<needed < 128 ? needed : 128, kOrderThreads, 0, stream>>>(turns, most, count, buckets, order, total);
+  const uint32_t needed = (most + kOrderThreads * 2 - 1) / (kOrderThreads * 2), blocks = needed < 128 ? needed : 128;
+  order_turns<<<blocks, kOrderThreads, 0, stream>>>(turns, most, count, buckets, order, total);
   return cudaGetLastError();
 }
 

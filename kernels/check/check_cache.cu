@@ -1,20 +1,16 @@
-// The cache against a twin on the host: after every operation the values are right wherever they may be, no row is in a set
-// twice, what is not dirty is in the table, and rows entered because they were asked for more often.
+// The cache against a twin on the host: after every operation the values are right wherever they may be, no row is in a
+// set twice, what is not dirty is in the table, and rows entered because they were asked for more often.
 
-#include <algorithm>
 #include <map>
-#include <memory>
-#include <set>
 
-#include "../cache.cuh"
-#include "check.h"
+#include "cache_world.h"
 
 namespace {
 
-// Every warp changes a row in its place, where sorted rows differ from the one before: the words of the row become value,
-// those of its states value + 1. What was read of the states before is told.
-__global__ void change_rows(const __grid_constant__ wmk_cache_locate_args at, const uint32_t *rows, const uint64_t *values,
-                            uint64_t *states_before) {
+// Every warp changes a row in its place, where sorted rows differ from the one before: the words of the row become
+// value, those of its states value + 1. What was read of the states before is told.
+__global__ void change_rows(const __grid_constant__ wmk_cache_locate_args at, const uint32_t *rows,
+                            const uint64_t *values, uint64_t *states_before) {
   const uint32_t k = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (k >= at.count || rows[k] >= at.cache.rows || (k > 0 && rows[k] == rows[k - 1])) return;
   for (uint64_t word = lane; word < at.cache.stride_bytes / 8; word += 32) {
@@ -26,175 +22,6 @@ __global__ void change_rows(const __grid_constant__ wmk_cache_locate_args at, co
     if (word == 0) states_before[k] = before;
     reinterpret_cast<uint64_t *>(at.state_targets[k])[word] = values[k] + 1 + word;
   }
-}
-
-// Memory of the host that kernels reach, or of the device.
-struct Rows {
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Shared<uint64_t>> host;
-  uint64_t bytes;
-  Rows(uint64_t bytes, bool on_host) : bytes(bytes) {
-    if (on_host) {
-      host = std::make_unique<Shared<uint64_t>>(bytes / 8);
-    } else {
-      device = std::make_unique<Device>(bytes);
-    }
-  }
-  uint64_t address() const { return host ? reinterpret_cast<uint64_t>(host->get()) : device->address(); }
-  void put(const std::vector<uint64_t> &words) { CUDA(cudaMemcpy(reinterpret_cast<void *>(address()), words.data(), words.size() * 8, cudaMemcpyDefault)); }
-  std::vector<uint64_t> get() const {
-    std::vector<uint64_t> words(bytes / 8);
-    CUDA(cudaMemcpy(words.data(), reinterpret_cast<void *>(address()), bytes, cudaMemcpyDefault));
-    return words;
-  }
-};
-
-// A rank's cache and what its rows are.
-struct Rank {
-  uint64_t first, rows, stride, state_stride, sets, words;
-  Rows table, states;
-  Device tags, lines, state_lines, of_sets, sketch, head;
-  std::vector<uint64_t> truth, state_truth;
-  wmk_cache cache{};
-  // What the counters should say.
-  uint64_t lookups = 0, hits = 0;
-
-  Rank(Random &random, uint64_t first, uint64_t rows, uint64_t stride, uint64_t state_stride, uint64_t sets, bool direct,
-       bool on_host)
-      : first(first),
-        rows(rows),
-        stride(stride),
-        state_stride(state_stride),
-        sets(sets),
-        words(1 + random.below(sets * 40)),
-        table(std::max<uint64_t>(rows, 1) * stride, on_host),
-        states(std::max<uint64_t>(rows * state_stride, 16), on_host),
-        tags(sets * 128),
-        lines(sets * 32 * stride),
-        state_lines(std::max<uint64_t>(sets * 32 * state_stride, 16)),
-        of_sets(sets * sizeof(cache_set)),
-        sketch(words * 8),
-        head(sizeof(cache_head)),
-        truth(rows * stride / 8),
-        state_truth(rows * state_stride / 8) {
-    for (auto &word : truth) word = random.next();
-    for (auto &word : state_truth) word = random.next();
-    table.put(truth);
-    states.put(state_truth);
-    for (Device *memory : {&tags, &of_sets, &sketch, &head}) CUDA(cudaMemset(memory->as<void>(), 0, memory->bytes()));
-    lines.poison();
-    state_lines.poison();
-    cache = {tags.address(), lines.address(), head.address(), of_sets.address(), sketch.address(), table.address(), stride,
-             state_stride ? state_lines.address() : 0, states.address(), state_stride, first, rows, sets, words, direct, 0};
-  }
-
-  struct Image {
-    std::vector<uint32_t> tags;
-    std::vector<cache_set> sets;
-    std::vector<uint64_t> sketch;
-    std::set<uint32_t> cached() const {
-      std::set<uint32_t> rows;
-      for (uint32_t tag : tags) {
-        if (tag != 0) rows.insert(tag - 1);
-      }
-      return rows;
-    }
-  };
-  Image look() const { return {tags.get<uint32_t>(sets * 32), of_sets.get<cache_set>(sets), sketch.get<uint64_t>(words)}; }
-
-  uint64_t set_of(uint64_t row) const { return cache_set_of(row, cache_hash(row), sets, cache.whole); }
-  uint64_t word_of(uint64_t row) const { return sketch_word(cache_hash(row), words); }
-
-  // How often a row without a line was asked for, and one in a line.
-  uint32_t estimate(const Image &image, uint32_t row) const {
-    return sketch_estimate(image.sketch[word_of(row)], cache_hash(row));
-  }
-  static uint32_t count(const Image &image, uint64_t line) { return image.sets[line / 32].counts[line % 32 / 8] >> line % 8 * 4 & 15; }
-
-  // Every value is where it should be.
-  bool sound() const {
-    const Image image = look();
-    const auto table_words = table.get(), state_words = states.get();
-    const auto line_words = lines.get<uint64_t>(sets * 32 * stride / 8),
-               state_line_words = state_lines.get<uint64_t>(sets * 32 * state_stride / 8);
-    std::vector<bool> in_table(rows, true), states_in_table(rows, true);
-    std::set<uint32_t> seen;
-    auto same = [](const std::vector<uint64_t> &a, uint64_t i, const std::vector<uint64_t> &b, uint64_t j, uint64_t bytes) {
-      return memcmp(a.data() + i * bytes / 8, b.data() + j * bytes / 8, bytes) == 0;
-    };
-    for (uint64_t line = 0; line < sets * 32; line++) {
-      const uint32_t tag = image.tags[line], bit = 1u << line % 32;
-      const cache_set &of_set = image.sets[line / 32];
-      if (of_set.candidates != 0 || of_set.newest != 0) return fprintf(stderr, "WRONG: a list is left\n"), false;
-      if (tag == 0) {
-        if ((of_set.dirty | of_set.state_present | of_set.state_dirty) & bit) return fprintf(stderr, "WRONG: marks without a row\n"), false;
-        continue;
-      }
-      const uint32_t row = tag - 1;
-      if (row >= rows || set_of(row) != line / 32 || !seen.insert(row).second) {
-        return fprintf(stderr, "WRONG: row %u in line %llu\n", row, static_cast<unsigned long long>(line)), false;
-      }
-      if (!same(line_words, line, truth, row, stride)) return fprintf(stderr, "WRONG: values of row %u\n", row), false;
-      if (of_set.dirty & bit) in_table[row] = false;
-      if ((of_set.state_dirty & ~of_set.state_present) & bit) return fprintf(stderr, "WRONG: dirty states that are not there\n"), false;
-      if ((of_set.state_present & bit) && !same(state_line_words, line, state_truth, row, state_stride)) {
-        return fprintf(stderr, "WRONG: states of row %u\n", row), false;
-      }
-      if (of_set.state_dirty & bit) states_in_table[row] = false;
-    }
-    for (uint64_t row = 0; row < rows; row++) {
-      if (in_table[row] && !same(table_words, row, truth, row, stride)) {
-        return fprintf(stderr, "WRONG: row %llu of the table\n", static_cast<unsigned long long>(row)), false;
-      }
-      if (states_in_table[row] && !same(state_words, row, state_truth, row, state_stride)) {
-        return fprintf(stderr, "WRONG: states %llu of the table\n", static_cast<unsigned long long>(row)), false;
-      }
-    }
-    return true;
-  }
-};
-
-struct World {
-  std::vector<std::unique_ptr<Rank>> ranks;
-  std::vector<uint64_t> starts{0};
-  uint64_t stride;
-  bool direct;
-  uint64_t sets;
-};
-
-struct Ids {
-  Device memory;
-  int bytes;
-  uint64_t count;
-  Ids(const std::vector<int64_t> &ids, int bytes) : memory(ids.size() * 8), bytes(bytes), count(ids.size()) {
-    if (bytes == 8) {
-      memory.put(ids);
-    } else {
-      memory.put(std::vector<int32_t>(ids.begin(), ids.end()));
-    }
-  }
-};
-
-std::vector<int64_t> draw(Random &random, const World &world, int64_t count) {
-  const int64_t rows = world.starts.back();
-  const uint64_t kind = random.below(4);
-  std::vector<int64_t> ids(count);
-  const int64_t hot = random.below(rows);
-  for (auto &id : ids) {
-    const uint64_t what = random.below(20);
-    if (what == 0) {
-      id = random.below(2) ? -1 - static_cast<int64_t>(random.below(1u << 30)) : rows + random.below(1u << 20);
-    } else if (kind == 0) {
-      id = random.below(rows);
-    } else if (kind == 1) {  // a favourite
-      id = random.below(3) ? hot : random.below(rows);
-    } else if (kind == 2) {  // few
-      id = (hot + random.below(1 + random.below(50))) % rows;
-    } else {  // a power law
-      id = static_cast<int64_t>(rows * ((random.next() >> 11) * 0x1p-53) * ((random.next() >> 11) * 0x1p-53) * ((random.next() >> 11) * 0x1p-53));
-    }
-  }
-  return ids;
 }
 
 bool adjust(Random &random, const World &world, int64_t count) {
@@ -234,7 +61,8 @@ bool adjust(Random &random, const World &world, int64_t count) {
     // Or all of the ids are read as well.
     const bool reads = !tells && !counted && world.ranks.size() == 1 && random.below(2);
     const uint32_t dtype = random.one_of<uint32_t>({dtype_int8, dtype_int16, dtype_int, dtype_int64});
-    const uint64_t elt = dtype_bytes(dtype), out_stride = rank->stride + random.below(3) * elt, shift = random.below(3) * elt;
+    const uint64_t elt = dtype_bytes(dtype), out_stride = rank->stride + random.below(3) * elt,
+                   shift = random.below(3) * elt;
     Device output(shift + count * out_stride);
     output.poison();
     wmk_cache_read_args read{};
@@ -267,16 +95,19 @@ bool adjust(Random &random, const World &world, int64_t count) {
         if (ids[i] < 0 || static_cast<uint64_t>(ids[i]) >= rank->rows) continue;
         memcpy(&want[shift + i * out_stride], rank->truth.data() + ids[i] * rank->stride / 8, rank->stride);
       }
-      if (output.get<uint8_t>(output.bytes()) != want) return fprintf(stderr, "WRONG: what an adjusting gather reads\n"), false;
+      if (output.get<uint8_t>(output.bytes()) != want)
+        return fprintf(stderr, "WRONG: what an adjusting gather reads\n"), false;
     }
     if (tells) {
       const auto told = load_ids.get<int64_t>(count), lines = load_lines.get<int64_t>(count);
       for (int64_t i = 0; i < count; i++) {
         if ((told[i] < 0) != (lines[i] < 0)) return fprintf(stderr, "WRONG: half a load is told\n"), false;
         if (told[i] < 0) continue;
-        if (told[i] != ids[i]) return fprintf(stderr, "WRONG: %lld is told for %lld\n", (long long)told[i], (long long)ids[i]), false;
+        if (told[i] != ids[i])
+          return fprintf(stderr, "WRONG: %lld is told for %lld\n", (long long)told[i], (long long)ids[i]), false;
         CUDA(cudaMemcpy(rank->lines.as<char>() + lines[i] * rank->stride,
-                        rank->truth.data() + (told[i] - rank->first) * rank->stride / 8, rank->stride, cudaMemcpyDefault));
+                        rank->truth.data() + (told[i] - rank->first) * rank->stride / 8, rank->stride,
+                        cudaMemcpyDefault));
       }
     }
     if (!rank->sound()) return false;
@@ -299,7 +130,8 @@ bool adjust(Random &random, const World &world, int64_t count) {
       }
     }
     for (uint64_t line = 0; line < rank->sets * 32; line++) {
-      if (before.tags[line] != after.tags[line] && before.tags[line] != 0) raised.insert(rank->word_of(before.tags[line] - 1));
+      if (before.tags[line] != after.tags[line] && before.tags[line] != 0)
+        raised.insert(rank->word_of(before.tags[line] - 1));
     }
     for (uint64_t set = 0; set < rank->sets; set++) {
       // Where many count at once, uses may be lost, and where many want to enter, they come in rounds.
@@ -312,10 +144,12 @@ bool adjust(Random &random, const World &world, int64_t count) {
         if (was == is) {
           if (is == 0) empty++;
           if (is != 0) least_left = std::min(least_left, count);
-          if (is != 0 && exact && count != then) return fprintf(stderr, "WRONG: row %u is counted as %u, not %u\n", is - 1, count, then), false;
+          if (is != 0 && exact && count != then)
+            return fprintf(stderr, "WRONG: row %u is counted as %u, not %u\n", is - 1, count, then), false;
           continue;
         }
-        if (is == 0 || !missed[set].count(is - 1)) return fprintf(stderr, "WRONG: row %u came unasked\n", is - 1), false;
+        if (is == 0 || !missed[set].count(is - 1))
+          return fprintf(stderr, "WRONG: row %u came unasked\n", is - 1), false;
         entered.insert(is - 1);
         if (!raised.count(rank->word_of(is - 1)) && count != rank->estimate(after, is - 1)) {
           return fprintf(stderr, "WRONG: row %u begins with %u\n", is - 1, count), false;
@@ -323,16 +157,20 @@ bool adjust(Random &random, const World &world, int64_t count) {
         if (was == 0) continue;
         most_gone = std::max(most_gone, then);
         least_entered = std::min(least_entered, count);
-        if (exact && rank->estimate(after, was - 1) < then) return fprintf(stderr, "WRONG: row %u is forgotten\n", was - 1), false;
+        if (exact && rank->estimate(after, was - 1) < then)
+          return fprintf(stderr, "WRONG: row %u is forgotten\n", was - 1), false;
       }
       if (!exact) continue;
       // Halved counts may have become equal.
       if (most_gone > least_left || (!args.ages && least_entered <= most_gone)) {
-        return fprintf(stderr, "WRONG: a row with %u went, with %u stayed, with %u entered\n", most_gone, least_left, least_entered), false;
+        return fprintf(stderr, "WRONG: a row with %u went, with %u stayed, with %u entered\n", most_gone, least_left,
+                       least_entered),
+               false;
       }
       for (uint32_t row : missed[set]) {
         if (entered.count(row) || raised.count(rank->word_of(row))) continue;
-        if (empty > 0 || rank->estimate(after, row) > least_left) return fprintf(stderr, "WRONG: row %u was kept out\n", row), false;
+        if (empty > 0 || rank->estimate(after, row) > least_left)
+          return fprintf(stderr, "WRONG: row %u was kept out\n", row), false;
       }
     }
   }
@@ -380,7 +218,8 @@ bool gather(Random &random, const World &world, int64_t count) {
   CUDA(wmk_cache_lookup(&args, nullptr));
 
   const bool converts = random.below(4) == 0;
-  const uint32_t dtype = converts ? dtype_int : random.one_of<uint32_t>({dtype_int8, dtype_int16, dtype_int, dtype_int64});
+  const uint32_t dtype =
+      converts ? dtype_int : random.one_of<uint32_t>({dtype_int8, dtype_int16, dtype_int, dtype_int64});
   const uint64_t elt = dtype_bytes(dtype), to_dtype = converts ? dtype_int64 : dtype, to_elt = dtype_bytes(to_dtype);
   const uint64_t cols = 1 + random.below(world.stride / elt), skip = random.below(world.stride / elt - cols + 1);
   const uint64_t out_stride = (cols + random.below(4)) * to_elt, shift = random.below(3) * to_elt;
@@ -448,23 +287,29 @@ bool gather(Random &random, const World &world, int64_t count) {
       }
     }
     if ((got_lines[i] >= 0) != want_line || got_missed[i] != want_missed) {
-      return fprintf(stderr, "WRONG: id %lld has line %lld, missed %lld\n", (long long)ids[i], (long long)got_lines[i], (long long)got_missed[i]), false;
+      return fprintf(stderr, "WRONG: id %lld has line %lld, missed %lld\n", (long long)ids[i], (long long)got_lines[i],
+                     (long long)got_missed[i]),
+             false;
     }
   }
   const uint32_t miss_count = misses.get<uint32_t>(1)[0];
   const auto got_order = order.get<uint32_t>(count);
-  if (miss_count != want_order.size() || std::set<uint32_t>(got_order.begin(), got_order.begin() + miss_count) != want_order) {
+  if (miss_count != want_order.size() ||
+      std::set<uint32_t>(got_order.begin(), got_order.begin() + miss_count) != want_order) {
     return fprintf(stderr, "WRONG: %u misses in order, wanted %zu\n", miss_count, want_order.size()), false;
   }
   uint32_t bits = 1;
   while (1ull << bits < rows) bits++;
   const uint32_t drop = bits - std::min(bits, args.order_bits);
   for (uint32_t k = 1; k < miss_count; k++) {
-    if (ids[got_order[k - 1]] >> drop > ids[got_order[k]] >> drop) return fprintf(stderr, "WRONG: misses out of order\n"), false;
+    if (ids[got_order[k - 1]] >> drop > ids[got_order[k]] >> drop)
+      return fprintf(stderr, "WRONG: misses out of order\n"), false;
   }
   if (got != want) {
     const size_t at = std::mismatch(got.begin(), got.end(), want.begin()).first - got.begin();
-    return fprintf(stderr, "WRONG: byte %zu of a gather, dtype %u cols %llu\n", at, dtype, static_cast<unsigned long long>(cols)), false;
+    return fprintf(stderr, "WRONG: byte %zu of a gather, dtype %u cols %llu\n", at, dtype,
+                   static_cast<unsigned long long>(cols)),
+           false;
   }
   return true;
 }
@@ -483,7 +328,8 @@ bool change(Random &random, const World &world) {
     values[k] = random.next();
     if (rows[k] == rank.rows || (k > 0 && rows[k] == rows[k - 1])) continue;
     if (rank.state_stride) states[k] = rank.state_truth[rows[k] * rank.state_stride / 8];
-    for (uint64_t word = 0; word < rank.stride / 8; word++) rank.truth[rows[k] * rank.stride / 8 + word] = values[k] + word;
+    for (uint64_t word = 0; word < rank.stride / 8; word++)
+      rank.truth[rows[k] * rank.stride / 8 + word] = values[k] + word;
     for (uint64_t word = 0; word < rank.state_stride / 8; word++) {
       rank.state_truth[rows[k] * rank.state_stride / 8 + word] = values[k] + 1 + word;
     }
@@ -504,16 +350,19 @@ bool change(Random &random, const World &world) {
                                    is_wide ? 8u : 4u,
                                    0};
   CUDA(wmk_cache_locate(&args, nullptr));
-  change_rows<<<(rows.size() + 7) / 8, 256>>>(args, on_device.as<uint32_t>(), new_values.as<uint64_t>(), before.as<uint64_t>());
+  change_rows<<<(rows.size() + 7) / 8, 256>>>(args, on_device.as<uint32_t>(), new_values.as<uint64_t>(),
+                                              before.as<uint64_t>());
   CUDA(cudaDeviceSynchronize());
-  if (has_states && before.get<uint64_t>(rows.size()) != states) return fprintf(stderr, "WRONG: states as they were\n"), false;
+  if (has_states && before.get<uint64_t>(rows.size()) != states)
+    return fprintf(stderr, "WRONG: states as they were\n"), false;
   return rank.sound();
 }
 
 bool flush(Random &random, const World &world) {
   Rank &rank = *world.ranks[random.below(world.ranks.size())];
   const bool drops = random.below(2);
-  const wmk_cache_flush_args args{rank.cache, drops ? uint32_t{WMK_CACHE_WRITE_BACK | WMK_CACHE_DROP} : uint32_t{WMK_CACHE_WRITE_BACK}, 0};
+  const wmk_cache_flush_args args{
+      rank.cache, drops ? uint32_t{WMK_CACHE_WRITE_BACK | WMK_CACHE_DROP} : uint32_t{WMK_CACHE_WRITE_BACK}, 0};
   CUDA(wmk_cache_flush(&args, nullptr));
   CUDA(cudaDeviceSynchronize());
   if (!rank.sound()) return false;
@@ -529,8 +378,9 @@ bool counters_right(const World &world) {
   for (const auto &rank : world.ranks) {
     const auto head = rank->head.get<cache_head>(1)[0];
     if (head.lookups != rank->lookups || head.hits != rank->hits) {
-      return fprintf(stderr, "WRONG: %llu lookups and %llu hits, wanted %llu and %llu\n", (unsigned long long)head.lookups,
-                     (unsigned long long)head.hits, (unsigned long long)rank->lookups, (unsigned long long)rank->hits),
+      return fprintf(stderr, "WRONG: %llu lookups and %llu hits, wanted %llu and %llu\n",
+                     (unsigned long long)head.lookups, (unsigned long long)head.hits, (unsigned long long)rank->lookups,
+                     (unsigned long long)rank->hits),
              false;
     }
   }
@@ -552,8 +402,8 @@ void check_caches(Tally &tally, int rounds) {
     const uint64_t state_stride = random.below(2) ? 16 * (1 + random.below(20)) : 0;
     for (int k = 0; k < ranks; k++) {
       const uint64_t rows = k + 1 < ranks ? part : random.below(part) + (ranks == 1);
-      world.ranks.push_back(std::make_unique<Rank>(random, world.starts.back(), rows, world.stride, state_stride, world.sets,
-                                                   world.direct, on_host));
+      world.ranks.push_back(std::make_unique<Rank>(random, world.starts.back(), rows, world.stride, state_stride,
+                                                   world.sets, world.direct, on_host));
       world.starts.push_back(world.starts.back() + rows);
     }
     for (int step = 0; step < 12; step++) {
@@ -606,7 +456,8 @@ void check_counts(Tally &tally) {
       // What leaves a line may be counted with others of its word from then on.
       const bool has_line = line_of.count(row);
       const uint32_t is = has_line ? Rank::count(image, line_of[row]) : rank.estimate(image, row);
-      if (is < wanted) return fprintf(stderr, "WRONG: %s, row %u is counted as %u, not %u\n", what, row, is, wanted), false;
+      if (is < wanted)
+        return fprintf(stderr, "WRONG: %s, row %u is counted as %u, not %u\n", what, row, is, wanted), false;
     }
     return rank.sound();
   };

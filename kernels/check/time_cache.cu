@@ -1,5 +1,5 @@
-// Times the kernels of the embedding cache on streams of batches that follow a power law: a table of 2 GiB in the host's memory,
-// lines in device memory, batches of 64 MiB. Figures are GB/s of output unless said.
+// Times the kernels of the embedding cache on streams of batches that follow a power law: a table of 2 GiB in the
+// host's memory, lines in device memory, batches of 64 MiB. Figures are GB/s of output unless said.
 //   time_cache [quick | LAW RATIO CALLS] [small]     without arguments all tables; else one case, as many calls, for a
 //   profiler; small: in small pages
 
@@ -25,7 +25,8 @@ template <class F>
 void parallel(uint64_t count, F body) {
   const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
   std::vector<std::thread> all;
-  for (unsigned t = 0; t < threads; t++) all.emplace_back([=] { body(count * t / threads, count * (t + 1) / threads); });
+  for (unsigned t = 0; t < threads; t++)
+    all.emplace_back([=] { body(count * t / threads, count * (t + 1) / threads); });
   for (auto &thread : all) thread.join();
 }
 
@@ -57,7 +58,8 @@ double time_us(const std::function<void(int)> &call, int calls, int rounds) {
 
 // Word w of row r of the table is r * 64 + w.
 __global__ void find_wrong(const int64_t *ids, const uint64_t *rows, uint32_t *wrong) {
-  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < kBatch * 64; i += uint64_t{gridDim.x} * blockDim.x) {
+  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < kBatch * 64;
+       i += uint64_t{gridDim.x} * blockDim.x) {
     if (rows[i] != static_cast<uint64_t>(ids[i / 64]) * 64 + i % 64) atomicAdd(wrong, 1);
   }
 }
@@ -98,7 +100,8 @@ struct Setting {
 
 struct Cache {
   uint64_t sets;
-  Device tags, lines, control, output{kBatch * kRowBytes}, found{kBatch * 8}, order{kBatch * 4}, misses{4}, scratch{32 << 20};
+  Device tags, lines, control, output{kBatch * kRowBytes}, found{kBatch * 8}, order{kBatch * 4}, misses{4},
+      scratch{32 << 20};
   wmk_cache cache{};
   uint64_t base, accesses = 0, tag_base, line_base, starts[2] = {0, kRows}, line_starts[2];
   Cache(double ratio, uint64_t base)
@@ -113,8 +116,22 @@ struct Cache {
     CUDA(cudaMemset(tags.as<void>(), 0, tags.bytes()));
     CUDA(cudaMemset(control.as<void>(), 0, control.bytes()));
     const uint64_t of_sets = control.address() + sizeof(cache_head);
-    cache = {tags.address(), lines.address(), control.address(), of_sets, of_sets + sets * sizeof(cache_set), base, kRowBytes,
-             0, 0, 0, 0, kRows, sets, sets * 32, ratio == 1, 0};
+    cache = {tags.address(),
+             lines.address(),
+             control.address(),
+             of_sets,
+             of_sets + sets * sizeof(cache_set),
+             base,
+             kRowBytes,
+             0,
+             0,
+             0,
+             0,
+             kRows,
+             sets,
+             sets * 32,
+             ratio == 1,
+             0};
   }
   cache_head head() {
     CUDA(cudaStreamSynchronize(stream));
@@ -122,8 +139,9 @@ struct Cache {
   }
   void adjust(const int64_t *ids, const Setting &setting) {
     uint64_t needed = 0;
-    wmk_cache_adjust_args args{cache, ids, kBatch, nullptr, nullptr, nullptr, scratch.address(), scratch.bytes(), &needed, 8,
-                               setting.bits, setting.blocks, ages(), {}};
+    wmk_cache_adjust_args args{
+        cache,           ids,     kBatch, nullptr,      nullptr,        nullptr, scratch.address(),
+        scratch.bytes(), &needed, 8,      setting.bits, setting.blocks, ages(),  {}};
     CUDA(wmk_cache_adjust(&args, stream));
   }
   void read(const int64_t *ids, const Setting &setting) {
@@ -201,8 +219,10 @@ struct Cache {
 };
 
 void cases(uint64_t base, bool quick, double only_law, double only_ratio, int calls) {
-  printf("gathers of 64 MiB through a cache. static: hit rate of the best fixed rows; warm: of the third turn of 64 batches;\n"
-         "GB/s adjusting in one and in three calls, and not; us of adjusting, looking up, gathering alone\n");
+  printf(
+      "gathers of 64 MiB through a cache. static: hit rate of the best fixed rows; warm: of the third turn of 64 "
+      "batches;\n"
+      "GB/s adjusting in one and in three calls, and not; us of adjusting, looking up, gathering alone\n");
   const double rate = kBatch * kRowBytes / 1e3;
   for (double law : {0.80, 0.99, 1.10}) {
     if (only_law != 0 && law != only_law) continue;
@@ -222,7 +242,8 @@ void cases(uint64_t base, bool quick, double only_law, double only_ratio, int ca
       };
       for (int k = 0; k < calls; k++) {
         both(k);
-        if (k % 21 == 0) find_wrong<<<1024, 256, 0, stream>>>(ids(k), cache.output.as<uint64_t>(), wrong.as<uint32_t>());
+        if (k % 21 == 0)
+          find_wrong<<<1024, 256, 0, stream>>>(ids(k), cache.output.as<uint64_t>(), wrong.as<uint32_t>());
       }
       if (only_law != 0) continue;
       const cache_head before = cache.head();
@@ -247,16 +268,20 @@ void cases(uint64_t base, bool quick, double only_law, double only_ratio, int ca
       cache.look_up(ids(5), setting);
       const double gather_us = time_us([&](int) { cache.gather(ids(5), setting); }, 64, 1);
       const double best = streams.best(cache.sets * 32);
-      printf("  %.2f %.2f: static %.3f, warm %.3f (%.3f), loads a call %.0f; adjusting %.0f, in turn %.0f, reading %.0f, hits after misses %.0f; us %.0f + %.0f + %.0f%s\n",
-             law, ratio, best, hits, hits / best, double(after.loads - before.loads) / 64, rate / adjusting, rate / turns, rate / reading, rate / apart, adjust_us,
-             look_us, gather_us, wrong.get<uint32_t>(1)[0] ? "  WRONG VALUES" : "");
+      printf(
+          "  %.2f %.2f: static %.3f, warm %.3f (%.3f), loads a call %.0f; adjusting %.0f, in turn %.0f, reading %.0f, "
+          "hits after misses %.0f; us %.0f + %.0f + %.0f%s\n",
+          law, ratio, best, hits, hits / best, double(after.loads - before.loads) / 64, rate / adjusting, rate / turns,
+          rate / reading, rate / apart, adjust_us, look_us, gather_us,
+          wrong.get<uint32_t>(1)[0] ? "  WRONG VALUES" : "");
       fflush(stdout);
       if (quick || (law == 1.10 && ratio == 0.2)) continue;
       printf("    by blocks and bits, adjusting / reading GB/s:");
-      for (Setting s : {Setting{8}, Setting{16}, Setting{24}, Setting{33}, Setting{66}, Setting{132}, Setting{33, 8}, Setting{33, 0},
-                        Setting{132, 0}, Setting{528, 0}, Setting{33, 13, 132}, Setting{33, 13, 528}}) {
+      for (Setting s : {Setting{8}, Setting{16}, Setting{24}, Setting{33}, Setting{66}, Setting{132}, Setting{33, 8},
+                        Setting{33, 0}, Setting{132, 0}, Setting{528, 0}, Setting{33, 13, 132}, Setting{33, 13, 528}}) {
         setting = s;
-        printf(" %u.%u%s: %.0f/%.0f", s.blocks, s.bits, s.hit_blocks < 1000 ? " few" : "", rate / time_us(both, 64, 1), rate / time_us(only_gather, 64, 1));
+        printf(" %u.%u%s: %.0f/%.0f", s.blocks, s.bits, s.hit_blocks < 1000 ? " few" : "", rate / time_us(both, 64, 1),
+               rate / time_us(only_gather, 64, 1));
       }
       printf("\n");
     }
@@ -271,7 +296,8 @@ void reads(uint64_t base) {
     std::vector<int64_t> random(count * 32), ordered(count * 32);
     parallel(32, [&](uint64_t begin, uint64_t end) {
       for (uint64_t k = begin; k < end; k++) {
-        for (uint64_t i = 0; i < count; i++) random[k * count + i] = mix((k * count + i) * 0x9e3779b97f4a7c15ull + count) % kRows;
+        for (uint64_t i = 0; i < count; i++)
+          random[k * count + i] = mix((k * count + i) * 0x9e3779b97f4a7c15ull + count) % kRows;
         std::copy(&random[k * count], &random[k * count] + count, &ordered[k * count]);
         std::sort(&ordered[k * count], &ordered[k * count] + count);
       }
@@ -383,8 +409,8 @@ int main(int argc, char **argv) {
     for (uint64_t i = begin; i < end; i++) static_cast<uint64_t *>(memory)[i] = i;
   });
   CUDA(cudaHostRegister(memory, kRows * kRowBytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
-  for (auto load : {wmk_cache_adjust(nullptr, nullptr), wmk_cache_lookup(nullptr, nullptr), wmk_cache_gather(nullptr, nullptr),
-                    wmk_gather(nullptr, nullptr)}) {
+  for (auto load : {wmk_cache_adjust(nullptr, nullptr), wmk_cache_lookup(nullptr, nullptr),
+                    wmk_cache_gather(nullptr, nullptr), wmk_gather(nullptr, nullptr)}) {
     CUDA(load);
   }
   const uint64_t base = reinterpret_cast<uint64_t>(memory);
