@@ -163,3 +163,5 @@ const char *wmk_words(int code);
 #ifdef __cplusplus
 }
 #endif
+
+#include "args_graph.h"

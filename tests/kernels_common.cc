@@ -8,6 +8,7 @@
 #include "common/pcg.h"
 #include "common/place.h"
 #include "common/round_robin.h"
+#include "common/sample.h"
 
 #include <cstdio>
 #include <cstring>
@@ -148,6 +149,32 @@ bool draws() {
     put(static_cast<uint64_t>(wmk::same_bits<uint32_t>(pcg.f32())));
     pcg.skip(in[i]);
     put(pcg.u64());
+    const uint64_t half = in[i + 1] / 2;
+    const wmk::leap leap = wmk::leap::of(half).then(wmk::leap::of(in[i + 1] - half));
+    put(wmk::stream_of(in[i], in[i + 1], leap).u64());
+  }
+  return true;
+}
+
+// Input: groups of seed, subsequence and the bits of a weight.
+bool keys() {
+  std::vector<uint64_t> in = values<uint64_t>(input());
+  for (size_t i = 0; i + 2 < in.size(); i += 3) {
+    const float weight = wmk::same_bits<float>(static_cast<uint32_t>(in[i + 2]));
+    wmk::pcg pcg(in[i], in[i + 1]);
+    const float minus_u = wmk::minus_uniform(pcg);
+    put(static_cast<uint64_t>(wmk::same_bits<uint32_t>(minus_u)));
+    put(static_cast<uint64_t>(wmk::weighted_rank(weight, minus_u)));
+    put(static_cast<uint64_t>(wmk::weighted_rank(static_cast<double>(weight), minus_u)));
+    put(static_cast<uint64_t>(pcg.u32()));
+  }
+  return true;
+}
+
+bool layouts() {
+  for (uint64_t most : values<uint64_t>(input())) {
+    put(static_cast<uint64_t>(wmk::unweighted_threads(static_cast<uint32_t>(most))));
+    put(static_cast<uint64_t>(wmk::weighted_threads(static_cast<uint32_t>(most))));
   }
   return true;
 }
@@ -264,6 +291,8 @@ int main(int argc, char **argv) {
   if (what == "convert") done = convert(number(2), number(3));
   if (what == "addresses") done = addresses();
   if (what == "draws") done = draws();
+  if (what == "keys") done = keys();
+  if (what == "layouts") done = layouts();
   if (what == "shapes") done = shapes();
   if (what == "splits") done = splits();
   if (what == "accesses") done = accesses();

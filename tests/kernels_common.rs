@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use wholegraph::kinds::DType;
-use wholegraph::ops::random::Pcg;
 use wholegraph::platform::cpu::address::Resolver;
 use wholegraph::platform::cpu::caching::formulas;
 use wholegraph::platform::cpu::convert::row_converter;
 use wholegraph::platform::cpu::learning::rule::{RowPowers, apply};
 use wholegraph::platform::learning::{OptimizerKind, RoundRobin, Rule};
+use wholegraph::platform::random::{Pcg, unweighted_threads, weighted_rank, weighted_threads};
 use wholegraph::platform::{Places, Table};
 use wholegraph::span::Address;
 
@@ -218,11 +218,44 @@ fn random_numbers() {
             ];
             pcg.skip(*seed);
             draws.push(pcg.u64());
+            draws.push(Pcg::new(*seed, *subsequence).u64());
             draws
         })
         .collect();
     let input: Vec<u64> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
     assert!(numbers("draws", &input) == want);
+}
+
+#[test]
+fn keys_of_weights() {
+    let mut noise = Noise(5);
+    let mut input = Vec::new();
+    let mut want = Vec::new();
+    for case in 0..20_000 {
+        let (seed, subsequence) = (noise.next(), noise.below(1 << 40));
+        let weight = match case % 8 {
+            0 => f32::from_bits(noise.next() as u32),
+            1 => [0.0, -0.0, f32::INFINITY, -1.0, 1e-45, f32::NAN][noise.below(6) as usize],
+            _ => noise.below(1000) as f32 / 8.0 + 0.125,
+        };
+        input.extend([seed, subsequence, u64::from(weight.to_bits())]);
+        let mut pcg = Pcg::new(seed, subsequence);
+        let minus_u = pcg.minus_uniform();
+        let rank = weighted_rank(f64::from(weight), minus_u);
+        want.extend([minus_u.to_bits(), rank, rank, pcg.u32()].map(u64::from));
+    }
+    assert!(numbers("keys", &input) == want);
+}
+
+#[test]
+fn layouts_of_draws() {
+    let input: Vec<u64> = (1..=1100).chain([1 << 20, u64::from(u32::MAX)]).collect();
+    let want: Vec<u64> = input
+        .iter()
+        .flat_map(|most| [unweighted_threads(*most as u32), weighted_threads(*most as u32)])
+        .map(u64::from)
+        .collect();
+    assert_eq!(numbers("layouts", &input), want);
 }
 
 const MOVE: u64 = 1;

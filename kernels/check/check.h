@@ -21,5 +21,8 @@ void check_caches(Tally &tally, int rounds);
 void check_counts(Tally &tally);
 // Meetings of ranks on streams of one device.
 void check_meetings(Tally &tally);
+// Samplers and what they need; lists without doubles and self loops. Quick: few and small ones.
+void check_graph(Tally &tally, bool quick);
+void check_lists(Tally &tally, bool quick);
 // The gradient step; `rounds` times all widths.
 void check_learning(Tally &tally, int rounds);

@@ -6,10 +6,12 @@ pub mod caching;
 mod choice;
 pub mod cpu;
 pub mod cuda;
+pub mod graph;
 pub mod learning;
 pub mod meeting;
 pub mod pages;
 pub mod process;
+pub mod random;
 pub mod staging;
 
 use crate::error::{Result, ensure, fail};
@@ -48,6 +50,11 @@ pub trait Platform: Send + Sync {
 
     /// Loops and kernels that move rows.
     fn kernels(&self) -> &dyn Kernels;
+
+    /// Loops and kernels on graphs. A platform without gives ones that refuse (NOT_SUPPORTED).
+    fn graph(&self) -> &dyn graph::GraphKernels {
+        &graph::NoGraphs
+    }
 
     /// What tables that learn need beyond that.
     fn learning(&self) -> &dyn learning::LearningKernels {

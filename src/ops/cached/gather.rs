@@ -402,6 +402,7 @@ impl<'a> CachedCall<'a> {
     fn read_table(&self, ids: &Operand, output: &Operand) -> Result<()> {
         Call {
             operation: Operation::Gather,
+            name: NAME,
             table: self.named.table,
             dealt: None,
             indices: ids,

@@ -5,6 +5,7 @@ pub mod bytes;
 pub mod caching;
 pub mod convert;
 pub mod fill;
+mod graph;
 pub mod learning;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod movers;
@@ -18,6 +19,7 @@ mod split;
 mod stores;
 
 use super::caching::CacheKernels;
+use super::graph::GraphKernels;
 use super::learning::{LearningKernels, RoundRobin, Step};
 use super::staging::{Mover, StagedTransport};
 use super::{
@@ -45,6 +47,10 @@ impl Platform for CpuPlatform {
     }
 
     fn caching(&self) -> &dyn CacheKernels {
+        self
+    }
+
+    fn graph(&self) -> &dyn GraphKernels {
         self
     }
 

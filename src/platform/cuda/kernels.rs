@@ -4,6 +4,7 @@
 use super::cache::{
     CacheAdjustArgs, CacheFlushArgs, CacheGatherArgs, CacheLocateArgs, CacheLookupArgs, CacheReadArgs,
 };
+use super::graph_args::{AppendArgs, SampleArgs, SampleOffsetsArgs, SelfLoopsArgs, ShiftArgs, SpanIdsArgs};
 use super::launch::{BucketArgs, FillArgs, MeetArgs, OrderArgs, RowsArgs, UniqueArgs};
 use super::learning::{GroupArgs, MapRowsArgs, SetArgs, StepArgs};
 use crate::error::Result;
@@ -91,6 +92,30 @@ operations! {
     /// # Errors
     /// CUDA_ERROR.
     fn fill = wmk_fill(FillArgs), "adding row numbers";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn span_ids = wmk_span_ids(SpanIdsArgs), "preparing the row pointers of centers";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn shift = wmk_shift(ShiftArgs), "shifting edges";
+    /// Without scratch, only how much is needed.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn sample_offsets = wmk_sample_offsets(SampleOffsetsArgs), "counting neighbours";
+    /// Asked for what is needed, does nothing else.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn sample = wmk_sample(SampleArgs), "sampling";
+    /// Without scratch, only how much is needed.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn append_count = wmk_append_count(AppendArgs), "finding new ids";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn append_write = wmk_append_write(AppendArgs), "appending new ids";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn self_loops = wmk_self_loops(SelfLoopsArgs), "adding self loops";
     /// Without scratch, only how much is needed.
     /// # Errors
     /// CUDA_ERROR.
@@ -129,6 +154,7 @@ operations! {
 }
 
 pub use linked::{
-    bucket, cache_adjust, cache_flush, cache_gather, cache_locate, cache_lookup, cache_read, fill, gather,
-    group, load, map_rows, meet, order, scatter, set, step, unique,
+    append_count, append_write, bucket, cache_adjust, cache_flush, cache_gather, cache_locate, cache_lookup,
+    cache_read, fill, gather, group, load, map_rows, meet, order, sample, sample_offsets, scatter,
+    self_loops, set, shift, span_ids, step, unique,
 };

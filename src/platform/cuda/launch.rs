@@ -134,6 +134,29 @@ pub struct FillArgs {
     pub reserved: u32,
 }
 
+/// Where the rows of `table` are. `base` holds the one base of a flat table for as long as the arguments are used.
+/// # Errors
+/// NOT_SUPPORTED for more ranks than kernels reach.
+pub fn table_args(table: &Table<'_>, base: &Address) -> Result<TableArgs> {
+    let (bases, start_rows, places) = match table.places {
+        Places::Flat(_) => (std::ptr::from_ref(base), null(), 1),
+        Places::Ranks { bases, start_rows } => (bases.as_ptr(), start_rows.as_ptr(), bases.len()),
+    };
+    ensure!(
+        (1..=MOST_PLACES).contains(&places),
+        NotSupported,
+        "a table over {places} ranks; the kernels for GPUs reach 1 to {MOST_PLACES}"
+    );
+    Ok(TableArgs {
+        bases,
+        start_rows,
+        places: places as u64,
+        offset_bytes: table.offset_bytes as u64,
+        stride_bytes: table.row_stride_bytes as u64,
+        rows: table.rows,
+    })
+}
+
 /// The rows of a call. `base` holds the one base of a flat table for as long as the arguments are used. `blocks`: the most.
 /// # Errors
 /// LOGIC_ERROR for a float and an integer type, NOT_SUPPORTED beyond what a kernel takes.
@@ -159,24 +182,8 @@ pub fn rows_args(
         NotSupported,
         "rows of {row_bytes} bytes; the kernels for GPUs take up to {MOST_ROW_BYTES}"
     );
-    let (bases, start_rows, places) = match table.places {
-        Places::Flat(_) => (std::ptr::from_ref(base), null(), 1),
-        Places::Ranks { bases, start_rows } => (bases.as_ptr(), start_rows.as_ptr(), bases.len()),
-    };
-    ensure!(
-        (1..=MOST_PLACES).contains(&places),
-        NotSupported,
-        "a table over {places} ranks; the kernels for GPUs reach 1 to {MOST_PLACES}"
-    );
     Ok(RowsArgs {
-        table: TableArgs {
-            bases,
-            start_rows,
-            places: places as u64,
-            offset_bytes: table.offset_bytes as u64,
-            stride_bytes: table.row_stride_bytes as u64,
-            rows: table.rows,
-        },
+        table: table_args(table, base)?,
         ids: indices.address,
         count: indices.count as u64,
         order: Address::NULL,

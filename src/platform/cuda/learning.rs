@@ -35,7 +35,7 @@ pub struct GroupArgs {
     pub positions_at: *mut Address,
     pub zeros_at: *mut Address,
     pub id_bytes: u32,
-    pub reserved: u32,
+    pub ascends: u32,
 }
 
 /// `wmk_step_args`.
@@ -139,6 +139,11 @@ impl CudaPlatform {
         }
     }
 
+    /// Rows of the host's memory are best changed in their order; others come together quicker in any order.
+    fn ascends(&self, step: &Step<'_>) -> u32 {
+        u32::from(self.gpu.is_on_host(step.table.address))
+    }
+
     /// What the second half of a step needs; the first has what is behind it.
     fn change_bytes(&self, change: &StepArgs) -> Result<usize> {
         let mut needed = 0;
@@ -159,6 +164,7 @@ impl LearningKernels for CudaPlatform {
         let mut group_bytes = 0;
         let group = GroupArgs {
             needed_bytes: &mut group_bytes,
+            ascends: self.ascends(step),
             ..group_args(step)?
         };
         let change = step_args(step)?;
@@ -186,6 +192,7 @@ impl LearningKernels for CudaPlatform {
             rows_at: &mut change.sorted_rows,
             positions_at: &mut change.positions,
             zeros_at: &mut change.zeros,
+            ascends: self.ascends(step),
             ..group_args(step)?
         };
         kernels::group(&group, launch.stream)?;
@@ -249,7 +256,7 @@ fn group_args(step: &Step<'_>) -> Result<GroupArgs> {
         positions_at: null_mut(),
         zeros_at: null_mut(),
         id_bytes: step.ids.dtype.size_bytes() as u32,
-        reserved: 0,
+        ascends: 0,
     })
 }
 
@@ -438,7 +445,7 @@ mod tests {
         let structs = layouts! {
             GroupArgs = "wmk_group_args" {
                 ids, count, first_row, rows, scratch, scratch_bytes, needed_bytes, rows_at, positions_at, zeros_at, id_bytes,
-                reserved
+                ascends
             }
             StepArgs = "wmk_step_args" {
                 sorted_rows, positions, zeros, count, rows, gradients, gradient_stride_bytes, cols, table, table_stride_bytes,

@@ -13,6 +13,8 @@ mod fake;
 mod fake_nccl;
 mod functions;
 mod gpu;
+mod graph;
+mod graph_args;
 mod host;
 mod kernels;
 mod launch;
@@ -38,6 +40,7 @@ pub use loader::Unusable;
 pub use properties::device_properties;
 
 use super::caching::CacheKernels;
+use super::graph::GraphKernels;
 use super::learning::LearningKernels;
 use super::{
     Bootstrap, Kernels, Mark, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
@@ -209,6 +212,10 @@ impl Platform for CudaPlatform {
     }
 
     fn kernels(&self) -> &dyn Kernels {
+        self
+    }
+
+    fn graph(&self) -> &dyn GraphKernels {
         self
     }
 
