@@ -129,7 +129,8 @@ __device__ __forceinline__ leap leap_to(const Sampling<kMost> &job, uint32_t i) 
 
 // The stream of thread t of center i; `center` leads to the center's draws, `thread` over t draws.
 template <int kMost>
-__device__ __forceinline__ pcg stream_for(const Sampling<kMost> &job, uint32_t i, uint32_t t, leap center, leap thread) {
+__device__ __forceinline__ pcg stream_for(const Sampling<kMost> &job, uint32_t i, uint32_t t, leap center,
+                                          leap thread) {
   return stream_of(job.seed, uint64_t{i} * job.threads + t, center.then(thread));
 }
 

@@ -200,9 +200,9 @@ bool sample_case(Random &random, const Case &c, int64_t &inexact) {
   }
   const SpreadTable rows(g.rows, starts_of(g.rows.size(), c.places, c.equal, random));
   const auto column_starts = starts_of(edges, c.places, c.equal, random);
-  const std::unique_ptr<SpreadTable> columns(
-      c.wide_columns ? new SpreadTable(g.columns, column_starts)
-                     : new SpreadTable(narrowed<int32_t>(g.columns), column_starts));
+  const std::unique_ptr<SpreadTable> columns(c.wide_columns
+                                                 ? new SpreadTable(g.columns, column_starts)
+                                                 : new SpreadTable(narrowed<int32_t>(g.columns), column_starts));
   const std::unique_ptr<SpreadTable> weights(
       c.weights == 2 ? new SpreadTable(g.weights, column_starts)
                      : new SpreadTable(std::vector<float>(g.weights.begin(), g.weights.end()), column_starts));
@@ -330,13 +330,14 @@ bool sample_case(Random &random, const Case &c, int64_t &inexact) {
     if (!fine && wrong_center < 0) wrong_center = i;
   }
   if (right && wrong_center < 0) return true;
-  fprintf(stderr,
-          "WRONG sample: kind %u most %u, %d centers, %d places, equal %d, spans %d, wide %d %d, weights %d, fetched %d, "
-          "degree %llu, center %d of degree %lld, total %llu, wants %d %d %d\n",
-          c.kind, c.most, c.centers, c.places, c.equal, c.spans, c.wide_centers, c.wide_columns, c.weights, c.fetched,
-          (unsigned long long)c.degree, wrong_center,
-          wrong_center < 0 ? -1ll : (long long)(g.rows[centers[wrong_center] + 1] - g.rows[centers[wrong_center]]),
-          (unsigned long long)total, wants_dest, wants_positions, wants_edges);
+  fprintf(
+      stderr,
+      "WRONG sample: kind %u most %u, %d centers, %d places, equal %d, spans %d, wide %d %d, weights %d, fetched %d, "
+      "degree %llu, center %d of degree %lld, total %llu, wants %d %d %d\n",
+      c.kind, c.most, c.centers, c.places, c.equal, c.spans, c.wide_centers, c.wide_columns, c.weights, c.fetched,
+      (unsigned long long)c.degree, wrong_center,
+      wrong_center < 0 ? -1ll : (long long)(g.rows[centers[wrong_center] + 1] - g.rows[centers[wrong_center]]),
+      (unsigned long long)total, wants_dest, wants_positions, wants_edges);
   return false;
 }
 
@@ -401,7 +402,8 @@ bool hostile_case(Random &random, int centers, bool spans, bool wide) {
   CUDA(wmk_sample_offsets(&count, nullptr));
   CUDA(cudaDeviceSynchronize());
   if (memcmp(counted.get(), &wanted, sizeof wanted) == 0) return true;
-  fprintf(stderr, "WRONG hostile: %d centers, spans %d, wide %d: total %llu bad %lld [%lld, %lld) for %llu %lld [%lld, %lld)\n",
+  fprintf(stderr,
+          "WRONG hostile: %d centers, spans %d, wide %d: total %llu bad %lld [%lld, %lld) for %llu %lld [%lld, %lld)\n",
           centers, spans, wide, (unsigned long long)counted[0].total, (long long)counted[0].bad_position,
           (long long)counted[0].bad_start, (long long)counted[0].bad_end, (unsigned long long)wanted.total,
           (long long)wanted.bad_position, (long long)wanted.bad_start, (long long)wanted.bad_end);
@@ -438,7 +440,8 @@ bool large_total_case() {
   CUDA(wmk_sample_offsets(&count, nullptr));
   CUDA(cudaDeviceSynchronize());
   if (counted[0].total == total) return true;
-  fprintf(stderr, "WRONG large total: %llu for %llu\n", (unsigned long long)counted[0].total, (unsigned long long)total);
+  fprintf(stderr, "WRONG large total: %llu for %llu\n", (unsigned long long)counted[0].total,
+          (unsigned long long)total);
   return false;
 }
 
@@ -455,14 +458,14 @@ bool span_ids_case(Random &random, int count, bool wide) {
   wide ? ids.put(centers) : ids.put(narrowed<int32_t>(centers));
   out.poison();
   spans.poison();
-  const wmk_span_ids_args args{ids.as<void>(), static_cast<uint64_t>(count), nodes, first, out.as<int64_t>(),
-                               spans.as<int64_t>(), wide ? 8u : 4u, 0};
+  const wmk_span_ids_args args{ids.as<void>(),    static_cast<uint64_t>(count), nodes,          first,
+                               out.as<int64_t>(), spans.as<int64_t>(),          wide ? 8u : 4u, 0};
   CUDA(wmk_span_ids(&args, nullptr));
   const wmk_shift_args shift{out.as<int64_t>(), 2 * static_cast<uint64_t>(count), -7, shifted.as<int64_t>()};
   CUDA(wmk_shift(&shift, nullptr));
   CUDA(cudaDeviceSynchronize());
-  bool right = out.get<int64_t>(2 * count) == wanted &&
-               spans.get<int64_t>(2 * count) == std::vector<int64_t>(2 * count, -1);
+  bool right =
+      out.get<int64_t>(2 * count) == wanted && spans.get<int64_t>(2 * count) == std::vector<int64_t>(2 * count, -1);
   for (auto &x : wanted) x -= 7;
   right = right && shifted.get<int64_t>(2 * count) == wanted;
   if (!right) fprintf(stderr, "WRONG span ids: %d centers, wide %d\n", count, wide);
@@ -474,8 +477,9 @@ bool span_ids_case(Random &random, int count, bool wide) {
 void check_graph(Tally &tally, bool quick) {
   Random random{2026};
   int64_t inexact = 0;
-  const std::vector<uint32_t> all = {1,   2,   3,   5,   10,  11,  16,  17,  25,  30,  31,   32,   33,   64,   65,   96,  97,
-                                     128, 129, 192, 193, 256, 257, 384, 385, 700, 769,  1000, 1024, 1025, 2048, 2049, 5000};
+  const std::vector<uint32_t> all = {1,   2,   3,   5,   10,  11,   16,   17,   25,   30,   31,
+                                     32,  33,  64,  65,  96,  97,   128,  129,  192,  193,  256,
+                                     257, 384, 385, 700, 769, 1000, 1024, 1025, 2048, 2049, 5000};
   const std::vector<uint32_t> some = {3, 10, 32, 50, 300, 1500, 2100};
   for (const uint32_t most : quick ? some : all) {
     const bool large = most > 256;
