@@ -5,6 +5,7 @@
 
 #include "args.h"
 #include "bits.cuh"
+#include "common/launch.h"
 #include "common/place.h"
 #include "common/sample.h"
 
@@ -175,12 +176,9 @@ Takings<kMost> pack_takings(const wmk_sample_args &args) {
   return takings;
 }
 
-// Tiles are small where centers are few, so that all of a GPU has something to do.
 template <int kMost>
 Sampling<kMost> pack_sampling(const wmk_sample_args &args, uint32_t threads, uint32_t fewest_seats,
                               uint32_t most_seats) {
-  constexpr uint64_t kTiles = 2048;
-  const uint64_t seats = args.neighbours.count / kTiles;
   Sampling<kMost> job{};
   job.nodes = pack_nodes<kMost>(args.neighbours);
   job.takings = pack_takings<kMost>(args);
@@ -189,7 +187,7 @@ Sampling<kMost> pack_sampling(const wmk_sample_args &args, uint32_t threads, uin
   job.offsets_out = args.offsets_out;
   job.most = args.take.most;
   job.threads = threads;
-  job.seats = seats < fewest_seats ? fewest_seats : seats > most_seats ? most_seats : static_cast<uint32_t>(seats);
+  job.seats = seats_of(args.neighbours.count, fewest_seats, most_seats);
   job.powers[0] = leap::of(threads);
   for (int k = 1; k < 32; k++) job.powers[k] = job.powers[k - 1].then(job.powers[k - 1]);
   return job;
