@@ -445,6 +445,41 @@ bool large_total_case() {
   return false;
 }
 
+// Degrees beyond 32 bits; only edges are written, there is no memory for so many.
+bool huge_degree_case(uint32_t most, int64_t degree) {
+  const int centers = 40;
+  const int64_t start = 5;
+  std::vector<int64_t> pairs;
+  std::vector<int32_t> begins{0};
+  for (int i = 0; i < centers; i++) {
+    pairs.push_back(start + i);
+    pairs.push_back(start + i + degree);
+    begins.push_back(begins.back() + static_cast<int32_t>(most));
+  }
+  const uint64_t total = begins.back(), seed = 99;
+  Device span_pairs(centers * 16), offsets(begins.size() * 4), edges(total * 8);
+  span_pairs.put(pairs);
+  offsets.put(begins);
+  edges.poison();
+  wmk_sample_args args{};
+  args.neighbours.spans = span_pairs.as<int64_t>();
+  args.neighbours.count = centers;
+  args.seed = seed;
+  args.take = {WMK_TAKE_AT_MOST, most};
+  args.offsets = offsets.as<int32_t>();
+  args.total = total;
+  args.edges = edges.as<int64_t>();
+  CUDA(wmk_sample(&args, nullptr));
+  CUDA(cudaDeviceSynchronize());
+  std::vector<int64_t> wanted;
+  for (int i = 0; i < centers; i++) {
+    for (uint64_t y : even_reference(seed, i, degree, most)) wanted.push_back(pairs[2 * i] + static_cast<int64_t>(y));
+  }
+  if (edges.get<int64_t>(total) == wanted) return true;
+  fprintf(stderr, "WRONG huge degree: %u of %lld\n", most, static_cast<long long>(degree));
+  return false;
+}
+
 bool span_ids_case(Random &random, int count, bool wide) {
   const uint64_t nodes = 1000, first = random.below(50);
   std::vector<int64_t> centers(count), wanted;
@@ -536,6 +571,11 @@ void check_graph(Tally &tally, bool quick) {
     tally.count(hostile_case(random, centers, random.below(2), random.below(2)));
   }
   tally.count(large_total_case());
+  for (const uint32_t most : {10u, 32u, 100u, 1024u}) {
+    for (const int64_t degree : {0x7fffffffll, 0x80000010ll, 0xffffffffll, 0x100000001ll, 0x3000000000ll}) {
+      tally.count(huge_degree_case(most, degree));
+    }
+  }
   for (const int count : {1, 255, 100000}) {
     tally.count(span_ids_case(random, count, true));
     tally.count(span_ids_case(random, count, false));
