@@ -21,6 +21,7 @@ typedef struct {
   float decay, adam_w;
   int round_robin;
   int64_t columns;
+  float cache; /* its ratio; 0 is none */
 } job;
 
 static uint64_t rounded(wholememory_dtype_t dtype, double value) {
@@ -144,7 +145,8 @@ static bool close_to(double got, double want, double bound) { return fabs(got - 
 static int64_t stored_row(const wm_rows* e, int64_t row) {
   int64_t block = e->shape.round_robin;
   if (!block || e->size == 1) return row;
-  int64_t turn = block * e->size, rest = ROWS % turn, rank_rows = ROWS / turn * block + (rest < block ? rest : block);
+  wholememory_tensor_t root = wholememory_tensor_get_root(e->tensor);
+  int64_t turn = block * e->size, rank_rows = wholememory_tensor_get_tensor_description(root)->sizes[0] / e->size;
   return row / block % e->size * rank_rows + row / turn * block + row % block;
 }
 
@@ -227,9 +229,15 @@ static wholememory_embedding_optimizer_t optimizer(const job* j) {
 
 static void steps(wm_rank* r, job j) {
   char what[200];
-  snprintf(what, sizeof what, "%s %s %s gradients %s decay %g adam_w %g round robin %d", j.kind.name, optimizer_names[j.optimizer],
-           wm_dtype_name(j.dtype), wm_dtype_name(j.gradients), (double)j.decay, (double)j.adam_w, j.round_robin);
-  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = j.kind, .dtype = j.dtype, .rows = ROWS, .columns = j.columns, .round_robin = j.round_robin});
+  snprintf(what, sizeof what, "%s %s %s gradients %s decay %g adam_w %g round robin %d cache %g", j.kind.name, optimizer_names[j.optimizer],
+           wm_dtype_name(j.dtype), wm_dtype_name(j.gradients), (double)j.decay, (double)j.adam_w, j.round_robin,
+           (double)j.cache);
+  wm_rows_shape shape = {.kind = j.kind, .dtype = j.dtype, .rows = ROWS, .columns = j.columns, .round_robin = j.round_robin};
+  if (j.cache > 0)
+    OK(wholememory_create_embedding_cache_policy(&shape.policy, wm_world(r), WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_DEVICE,
+                                                 WHOLEMEMORY_AT_READWRITE, j.cache));
+  wm_rows e = wm_rows_make(wm_world(r), shape);
+  OK(wholememory_destroy_embedding_cache_policy(shape.policy));
   wm_rows_fill(&e, first_value, 0);
   reference* ref = calloc(1, sizeof *ref);
   REQUIRE(ref != NULL);
@@ -251,7 +259,11 @@ static void steps(wm_rank* r, job j) {
   }
   /* The embedding keeps its optimizer. */
   wholememory_destroy_embedding_optimizer(made);
+  /* The raw tables of a cached embedding are right after a write-back. */
+  EXPECT(0, wholememory_embedding_writeback_cache(e.embedding, 0));
   compare_states(&e, &j, ref, what);
+  EXPECT(0, wholememory_embedding_drop_all_cache(e.embedding, 0));
+  compare_table(&e, ref, j.columns, what);
   free(ref);
   wm_rows_drop(&e);
 }
@@ -527,7 +539,52 @@ static void refused_scratch(wm_rank* r, const wm_kind* k) {
   wm_rows_drop(&e);
 }
 
+/* More than 2^32 elements (WM_TEST_LARGE, 26 GiB of device memory): the rows around every power of two that arithmetic of 32 bits would lose. */
+static void large_table(wm_rank* r, const wm_kind* k) {
+  enum { COLUMNS = 128, COUNT = 9 };
+  const int64_t rows = ((int64_t)1 << 25) + 5000, last = rows - 1;
+  const int64_t ids_wanted[COUNT] = {0, last, ((int64_t)1 << 24) - 1, (int64_t)1 << 24, ((int64_t)1 << 25) - 1, (int64_t)1 << 25, rows, 1 << 23, 17};
+  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_HALF, .rows = rows, .columns = COLUMNS});
+  job j = {.optimizer = WHOLEMEMORY_OPT_ADAGRAD};
+  wholememory_embedding_optimizer_t made = optimizer(&j);
+  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, made));
+  wholememory_destroy_embedding_optimizer(made);
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, COUNT, 1, 1, 0, 0});
+  wm_array values = wm_array_make((wm_view){WHOLEMEMORY_DT_HALF, 2, COUNT, COLUMNS, COLUMNS, 0, 0});
+  wm_array grads = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, COUNT, COLUMNS, COLUMNS, 0, 0});
+  wm_array out = wm_array_make((wm_view){WHOLEMEMORY_DT_HALF, 2, COUNT, COLUMNS, COLUMNS, 0, 0});
+  for (int i = 0; i < COUNT; i++) {
+    wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)ids_wanted[i]);
+    for (int c = 0; c < COLUMNS; c++) {
+      wm_set_bits(WHOLEMEMORY_DT_HALF, wm_array_at(&values, i, c), rounded(WHOLEMEMORY_DT_HALF, i + 1));
+      wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&grads, i, c), rounded(WHOLEMEMORY_DT_FLOAT, i % 2 ? 2 : -2));
+      /* AdaGrad's first step is the rate in the direction of the gradient. */
+      if (ids_wanted[i] < rows) wm_set_bits(WHOLEMEMORY_DT_HALF, wm_array_at(&out, i, c), rounded(WHOLEMEMORY_DT_HALF, i + 1 - (i % 2 ? 0.5 : -0.5)));
+    }
+  }
+  wm_array_push(&ids), wm_array_push(&values), wm_array_push(&grads);
+  wholememory_tensor_description_t* n = wholememory_tensor_get_tensor_description(ids.tensor);
+  if (r->rank != 0) n->sizes[0] = wholememory_tensor_get_tensor_description(values.tensor)->sizes[0] = wholememory_tensor_get_tensor_description(grads.tensor)->sizes[0] = 0;
+  EXPECT(0, wholememory_scatter(values.tensor, ids.tensor, e.tensor, NULL, NULL, -1));
+  wm_finish();
+  OK(wholememory_communicator_barrier(e.comm));
+  EXPECT(0, wholememory_embedding_gather_gradient_apply(e.embedding, ids.tensor, grads.tensor, false, 0.5f, NULL, 0));
+  wm_finish();
+  OK(wholememory_communicator_barrier(e.comm));
+  n->sizes[0] = COUNT;
+  EXPECT(0, wholememory_embedding_gather(e.embedding, ids.tensor, out.tensor, false, NULL, 0));
+  wm_array_matches(&out, "rows far apart");
+  wm_array_drop(&ids), wm_array_drop(&values), wm_array_drop(&grads), wm_array_drop(&out);
+  OK(wholememory_communicator_barrier(e.comm));
+  wm_rows_drop(&e);
+}
+
 static void body(wm_rank* r) {
+  if (getenv("WM_TEST_LARGE")) {
+    for (int i = 0; i < WM_KINDS; i += 2)
+      if (wm_kinds[i].type != WHOLEMEMORY_MT_HIERARCHY && wm_kind_here(r, wm_world(r), &wm_kinds[i])) large_table(r, &wm_kinds[i]);
+    return;
+  }
   const wholememory_dtype_t types[] = {WHOLEMEMORY_DT_FLOAT, WHOLEMEMORY_DT_HALF, WHOLEMEMORY_DT_BF16};
   for (int i = 0; i < WM_KINDS; i++) {
     const wm_kind* k = &wm_kinds[i];
@@ -541,6 +598,9 @@ static void body(wm_rank* r) {
           j.adam_w = 1;
           steps(r, j);
         }
+        /* Of a set of 32 lines for more rows, and of lines for all rows. */
+        j.cache = t % 2 ? 0.3f : 1;
+        if (k->type != WHOLEMEMORY_MT_HIERARCHY && t % 2 == o % 2) steps(r, j);
       }
     sum_order(r, k);
     states_travel(r, k);
