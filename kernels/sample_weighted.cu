@@ -3,9 +3,9 @@
 // all bits set is none. Degrees are taken for 2^32 - 1 where they are more.
 
 #include "args.h"
+#include "block_sort.cuh"
 #include "common/dtype.h"
 #include "graph.cuh"
-#include "sort.cuh"
 #include "tile.cuh"
 
 namespace wmk {
