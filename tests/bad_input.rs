@@ -410,7 +410,7 @@ fn wild_enumerators_have_the_codes_of_the_contract() {
 }
 
 #[test]
-fn functions_of_later_versions_check_and_say_so() {
+fn graphs_and_embeddings_check_their_arguments() {
     let mut data = [0i64; 8];
     let ids = over(&mut data, &[4], &[1], INT64);
     let ints = over(&mut data, &[4], &[1], INT);
@@ -432,20 +432,21 @@ fn functions_of_later_versions_check_and_say_so() {
     let later = |code| bad(code, WHOLEMEMORY_NOT_IMPLEMENTED, "not in this version");
     // SAFETY: all places outlive the calls.
     unsafe {
-        later(csr_add_self_loop(ints, ints, ints, ints, null_mut()));
+        bad(
+            csr_add_self_loop(ints, ints, ints, ints, null_mut()),
+            II,
+            "the result has 7",
+        );
         bad(
             csr_add_self_loop(ints, ids, ints, ints, null_mut()),
             II,
             "column tensor",
         );
-        later(graph_append_unique(
-            ids,
-            ids,
-            context,
-            ints,
-            &mut ignored,
-            null_mut(),
-        ));
+        bad(
+            graph_append_unique(ids, ids, context, ints, &mut ignored, null_mut()),
+            II,
+            "create_memory_context_fn",
+        );
         bad(
             graph_append_unique(ids, ids, context, ints, null_mut(), null_mut()),
             II,
@@ -462,19 +463,23 @@ fn functions_of_later_versions_check_and_say_so() {
             "INT64",
         );
         let none = null_mut();
-        later(wholegraph_csr_unweighted_sample_without_replacement(
-            ids,
-            ints,
-            ids,
-            3,
-            ints,
-            context,
-            none,
-            none,
-            1,
-            &mut ignored,
-            none,
-        ));
+        bad(
+            wholegraph_csr_unweighted_sample_without_replacement(
+                ids,
+                ints,
+                ids,
+                3,
+                ints,
+                context,
+                none,
+                none,
+                1,
+                &mut ignored,
+                none,
+            ),
+            II,
+            "offset tensor has 4 elements for 4 centers",
+        );
         // Its values are looked at when an embedding is made.
         let mut policy = null_mut();
         good(wholememory_create_embedding_cache_policy(

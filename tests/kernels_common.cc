@@ -1,12 +1,14 @@
 // Runs the formulas of kernels/common/ on numbers from stdin; kernels_common.rs compares them with those of the
 // library.
 
+#include "common/cache.h"
 #include "common/dtype.h"
 #include "common/launch.h"
 #include "common/optimizer.h"
 #include "common/pcg.h"
 #include "common/place.h"
 #include "common/round_robin.h"
+#include "common/sample.h"
 
 #include <cstdio>
 #include <cstring>
@@ -147,6 +149,32 @@ bool draws() {
     put(static_cast<uint64_t>(wmk::same_bits<uint32_t>(pcg.f32())));
     pcg.skip(in[i]);
     put(pcg.u64());
+    const uint64_t half = in[i + 1] / 2;
+    const wmk::leap leap = wmk::leap::of(half).then(wmk::leap::of(in[i + 1] - half));
+    put(wmk::stream_of(in[i], in[i + 1], leap).u64());
+  }
+  return true;
+}
+
+// Input: groups of seed, subsequence and the bits of a weight.
+bool keys() {
+  std::vector<uint64_t> in = values<uint64_t>(input());
+  for (size_t i = 0; i + 2 < in.size(); i += 3) {
+    const float weight = wmk::same_bits<float>(static_cast<uint32_t>(in[i + 2]));
+    wmk::pcg pcg(in[i], in[i + 1]);
+    const float minus_u = wmk::minus_uniform(pcg);
+    put(static_cast<uint64_t>(wmk::same_bits<uint32_t>(minus_u)));
+    put(static_cast<uint64_t>(wmk::weighted_rank(weight, minus_u)));
+    put(static_cast<uint64_t>(wmk::weighted_rank(static_cast<double>(weight), minus_u)));
+    put(static_cast<uint64_t>(pcg.u32()));
+  }
+  return true;
+}
+
+bool layouts() {
+  for (uint64_t most : values<uint64_t>(input())) {
+    put(static_cast<uint64_t>(wmk::unweighted_threads(static_cast<uint32_t>(most))));
+    put(static_cast<uint64_t>(wmk::weighted_threads(static_cast<uint32_t>(most))));
   }
   return true;
 }
@@ -166,6 +194,16 @@ bool shapes() {
     put(static_cast<uint64_t>(shape.path));
     put(static_cast<uint64_t>(shape.access_bytes));
     put(shape.pieces_per_row);
+  }
+  return true;
+}
+
+// Input: groups of centers, the fewest and the most seats of a tile.
+bool seats() {
+  std::vector<uint64_t> in = values<uint64_t>(input());
+  for (size_t i = 0; i + 2 < in.size(); i += 3) {
+    const uint32_t fewest = static_cast<uint32_t>(in[i + 1]), most = static_cast<uint32_t>(in[i + 2]);
+    put(static_cast<uint64_t>(wmk::seats_of(in[i], fewest, most)));
   }
   return true;
 }
@@ -235,6 +273,25 @@ bool optimizer() {
   return true;
 }
 
+// Input: a row, sets, words, a word of the sketch, a count.
+bool caches() {
+  std::vector<uint64_t> in = values<uint64_t>(input());
+  for (size_t i = 0; i + 4 < in.size(); i += 5) {
+    const uint64_t hash = wmk::cache_hash(in[i]);
+    put(hash);
+    put(wmk::cache_set_of(in[i], hash, in[i + 1], false));
+    put(wmk::cache_set_of(in[i], hash, in[i + 1], true));
+    put(wmk::sketch_word(hash, in[i + 2]));
+    put(static_cast<uint64_t>(wmk::sketch_estimate(in[i + 3], hash)));
+    put(wmk::sketch_counted(in[i + 3], hash));
+    put(wmk::sketch_raised(in[i + 3], hash, static_cast<uint32_t>(in[i + 4])));
+    put(wmk::counts_halved(in[i + 3]));
+  }
+  return true;
+}
+
+static_assert(sizeof(wmk::cache_head) == 128 && sizeof(wmk::cache_set) == 64, "the library counts on these");
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -244,9 +301,13 @@ int main(int argc, char **argv) {
   if (what == "convert") done = convert(number(2), number(3));
   if (what == "addresses") done = addresses();
   if (what == "draws") done = draws();
+  if (what == "keys") done = keys();
+  if (what == "layouts") done = layouts();
   if (what == "shapes") done = shapes();
+  if (what == "seats") done = seats();
   if (what == "splits") done = splits();
   if (what == "accesses") done = accesses();
+  if (what == "caches") done = caches();
   if (what == "dealt") done = dealt();
   if (what == "optimizer") done = optimizer();
   return done && fflush(stdout) == 0 ? 0 : 1;

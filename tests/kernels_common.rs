@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use wholegraph::kinds::DType;
-use wholegraph::ops::random::Pcg;
 use wholegraph::platform::cpu::address::Resolver;
+use wholegraph::platform::cpu::caching::formulas;
 use wholegraph::platform::cpu::convert::row_converter;
 use wholegraph::platform::cpu::learning::rule::{RowPowers, apply};
 use wholegraph::platform::learning::{OptimizerKind, RoundRobin, Rule};
+use wholegraph::platform::random::{Pcg, unweighted_threads, weighted_rank, weighted_threads};
 use wholegraph::platform::{Places, Table};
 use wholegraph::span::Address;
 
@@ -217,11 +218,44 @@ fn random_numbers() {
             ];
             pcg.skip(*seed);
             draws.push(pcg.u64());
+            draws.push(Pcg::new(*seed, *subsequence).u64());
             draws
         })
         .collect();
     let input: Vec<u64> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
     assert!(numbers("draws", &input) == want);
+}
+
+#[test]
+fn keys_of_weights() {
+    let mut noise = Noise(5);
+    let mut input = Vec::new();
+    let mut want = Vec::new();
+    for case in 0..20_000 {
+        let (seed, subsequence) = (noise.next(), noise.below(1 << 40));
+        let weight = match case % 8 {
+            0 => f32::from_bits(noise.next() as u32),
+            1 => [0.0, -0.0, f32::INFINITY, -1.0, 1e-45, f32::NAN][noise.below(6) as usize],
+            _ => noise.below(1000) as f32 / 8.0 + 0.125,
+        };
+        input.extend([seed, subsequence, u64::from(weight.to_bits())]);
+        let mut pcg = Pcg::new(seed, subsequence);
+        let minus_u = pcg.minus_uniform();
+        let rank = weighted_rank(f64::from(weight), minus_u);
+        want.extend([minus_u.to_bits(), rank, rank, pcg.u32()].map(u64::from));
+    }
+    assert!(numbers("keys", &input) == want);
+}
+
+#[test]
+fn layouts_of_draws() {
+    let input: Vec<u64> = (1..=1100).chain([1 << 20, u64::from(u32::MAX)]).collect();
+    let want: Vec<u64> = input
+        .iter()
+        .flat_map(|most| [unweighted_threads(*most as u32), weighted_threads(*most as u32)])
+        .map(u64::from)
+        .collect();
+    assert_eq!(numbers("layouts", &input), want);
 }
 
 const MOVE: u64 = 1;
@@ -262,6 +296,25 @@ fn launch_shapes() {
     let input: Vec<u64> = table.iter().flat_map(|(case, _)| *case).collect();
     let want: Vec<u64> = table.iter().flat_map(|(_, shape)| *shape).collect();
     assert_eq!(numbers("shapes", &input), want);
+}
+
+#[test]
+fn tiles_shrink_with_the_centers() {
+    // centers, fewest and most seats => seats
+    let table: [([u64; 3], u64); 9] = [
+        ([1, 1, 8], 1),
+        ([2047, 1, 8], 1),
+        ([4096, 1, 8], 2),
+        ([10_000, 1, 8], 4),
+        ([200_000, 1, 8], 8),
+        ([1000, 3, 32], 3),
+        ([8192, 3, 32], 4),
+        ([200_000, 3, 32], 32),
+        ([(1 << 31) - 2, 32, 32], 32),
+    ];
+    let input: Vec<u64> = table.iter().flat_map(|(case, _)| *case).collect();
+    let want: Vec<u64> = table.iter().map(|(_, seats)| *seats).collect();
+    assert_eq!(numbers("seats", &input), want);
 }
 
 #[test]
@@ -415,4 +468,39 @@ fn optimizers() {
             );
         }
     }
+}
+
+#[test]
+fn caches() {
+    let mut noise = Noise(11);
+    let mut input = Vec::new();
+    let mut want = Vec::new();
+    for case in 0..5000u64 {
+        let row = noise.next() >> (32 + case % 32);
+        let (sets, words) = (
+            1 + noise.below(1 << (case % 40)),
+            1 + noise.below(1 << (case % 40)),
+        );
+        // Words of any content, sparse ones and full ones.
+        let word = [
+            noise.next(),
+            noise.next() & noise.next() & noise.next(),
+            u64::MAX,
+            0,
+        ][case as usize % 4];
+        let count = noise.below(40);
+        input.extend([row, sets, words, word, count]);
+        let hash = formulas::hash(row);
+        want.extend([
+            hash,
+            formulas::set_of(row, hash, sets, false),
+            formulas::set_of(row, hash, sets, true),
+            formulas::sketch_word(hash, words),
+            u64::from(formulas::estimate(word, hash)),
+            formulas::counted(word, hash),
+            formulas::raised(word, hash, count as u32),
+            formulas::halved(word),
+        ]);
+    }
+    assert_eq!(numbers("caches", &input), want);
 }

@@ -16,14 +16,22 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Samples up to `max_sample_count` neighbours of every centre node, without replacement (0 or less: all). **Not in this version**: the arguments are checked, then
- * NOT_IMPLEMENTED.
+ * Samples up to `max_sample_count` neighbours of every centre node, without replacement, each with the same chance; all of them in the order of their edges
+ * where that is 0 or less or a centre has no more. The same seed and list of centres give the same neighbours in the same order on every
+ * platform, memory type and number of ranks. Collective where the graph is DISTRIBUTED or HIERARCHY, also without centres.
  *
- * Shapes: row pointers [V + 1] of INT64; columns of INT or INT64; centres [c] of INT or INT64; offsets [c + 1] of INT. Output contexts:
- * neighbours (required, dtype of the columns), place of the centre (INT) and edge (INT64); NULL is not wanted.
+ * Shapes: row pointers [V + 1] of INT64; columns of INT or INT64; centres [c] of INT or INT64; offsets [c + 1] of INT, c below 2^31 - 1: neighbours of centre i
+ * are at `offset[i]` to `offset[i + 1]` of the outputs. The parts of the graph are all mapped (CONTINUOUS, CHUNKED, plain), or all DISTRIBUTED, or all
+ * HIERARCHY; tensors over a part of a handle are sampled as they are. Centres and offsets lie in plain memory or a CONTINUOUS handle.
+ * Outputs, each from `output_fns.malloc_fn` with DEVICE and the final size, also for size 0: neighbours (required, dtype of the columns), place of the centre in
+ * the list (INT), edge (INT64: its place in the columns); a NULL context is not wanted. They are asked for in this order, edges first for DISTRIBUTED and HIERARCHY.
+ * The work is ordered on `stream`; the host waits once, for the size of the outputs (more often where rows are exchanged).
  *
- * Errors: INVALID_INPUT for NULL, dead or foreign tensors, tensors of other than one dimension, and unsupported memory types or dtypes; LOGIC_ERROR for strides
- * other than 1, and for other dtypes of row pointers and offsets.
+ * Errors (on the failing rank alone; the others go on without it; nothing is written): INVALID_INPUT for NULL, dead or foreign tensors, tensors of other than one
+ * dimension, parts on different kinds of memory, unsupported dtypes, too few offsets, data that cannot be reached, a NULL context and `p_env_fns` NULL; LOGIC_ERROR for
+ * strides other than 1, for other dtypes of row pointers and offsets, and on all ranks for graphs that differ between them; INVALID_VALUE for centres that are no nodes, row
+ * pointers of centres that decrease or leave the columns, and 2^31 outputs or more; NOT_SUPPORTED while the stream records a graph; OUT_OF_MEMORY; CUDA_ERROR;
+ * COMMUNICATION_ERROR.
  */
 wholememory_error_code_t wholegraph_csr_unweighted_sample_without_replacement(wholememory_tensor_t wm_csr_row_ptr_tensor,
                                                                               wholememory_tensor_t wm_csr_col_ptr_tensor,
@@ -38,8 +46,11 @@ wholememory_error_code_t wholegraph_csr_unweighted_sample_without_replacement(wh
                                                                               void *stream);
 
 /**
- * As `wholegraph_csr_unweighted_sample_without_replacement`, each neighbour with a chance by its weight: FLOAT or DOUBLE, one for each column. **Not in
- * this version**: the arguments are checked, then NOT_IMPLEMENTED.
+ * As `wholegraph_csr_unweighted_sample_without_replacement`, each neighbour with a chance by its weight: FLOAT or DOUBLE, at least one for each column. Neighbours of
+ * a choice come with the best first. Those of weights that are not above 0 come only after all others, in the order of their edges.
+ * Choices agree between platforms up to neighbours whose keys differ by no more than the last places of the logarithm.
+ *
+ * Errors: those, and INVALID_INPUT for fewer weights than columns.
  */
 wholememory_error_code_t wholegraph_csr_weighted_sample_without_replacement(wholememory_tensor_t wm_csr_row_ptr_tensor,
                                                                             wholememory_tensor_t wm_csr_col_ptr_tensor,

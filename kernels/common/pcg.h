@@ -11,6 +11,8 @@ struct pcg {
   uint64_t state;
   uint64_t increment;
 
+  pcg() = default;
+
   // The stream `subsequence` of `seed`, skipped ahead by `subsequence` draws.
   WMK_FN pcg(uint64_t seed, uint64_t subsequence) : increment(2 * subsequence + 1) {
     state = (increment + seed) * multiplier + increment;

@@ -102,17 +102,6 @@ pub(crate) unsafe fn partition(from: *const usize, ranks: usize) -> Option<Vec<u
     (!from.is_null()).then(|| unsafe { std::slice::from_raw_parts(from, ranks) }.to_vec())
 }
 
-/// # Errors
-/// INVALID_INPUT for a required output context that is NULL.
-pub(crate) fn context_given(name: &str, context: *const c_void) -> Result<()> {
-    ensure!(
-        !context.is_null(),
-        InvalidInput,
-        "{name} is NULL, the operation needs it for its output"
-    );
-    Ok(())
-}
-
 /// A file name of the caller.
 /// # Errors
 /// INVALID_INPUT for NULL.

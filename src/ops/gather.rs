@@ -43,6 +43,7 @@ pub fn gather_dealt(
 ) -> Result<()> {
     let call = Call {
         operation: Operation::Gather,
+        name: Operation::Gather.name(),
         table,
         dealt,
         indices,

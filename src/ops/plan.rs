@@ -237,7 +237,7 @@ pub fn plan(request: &Request<'_>) -> Result<Option<Plan>> {
         i128::from(count) * index_array.dtype.size_bytes() as i128,
         request.can_reach,
     )?;
-    let (placement, table_rows, table_row_stride_bytes) = place(request, &matrix)?;
+    let (placement, table_rows, table_row_stride_bytes) = place(request.holder, &matrix, request.can_reach)?;
     ensure!(
         request.sms == -1 || request.sms > 0,
         Logic,
@@ -297,9 +297,15 @@ fn check_column_window(matrix: &Matrix, memory_type: MemoryType) -> Result<()> {
 }
 
 /// Where the table's rows are, how many of them ids may name, and their stride in bytes.
-fn place(request: &Request<'_>, matrix: &Matrix) -> Result<(Placement, u64, usize)> {
+/// # Errors
+/// INVALID_INPUT for rows outside the memory, INVALID_VALUE for partitions that cut rows.
+pub fn place(
+    holder: Holder<'_>,
+    matrix: &Matrix,
+    can_reach: &dyn Fn(Address) -> bool,
+) -> Result<(Placement, u64, usize)> {
     let row_stride_bytes = stride_bytes("table", matrix, matrix.rows)?;
-    match request.holder {
+    match holder {
         Holder::Pointer(address) => {
             // A table without rows has nothing that could be read; its pointer may be NULL.
             if matrix.rows == 0 {
@@ -310,7 +316,7 @@ fn place(request: &Request<'_>, matrix: &Matrix) -> Result<(Placement, u64, usiz
                 matrix.dtype,
                 matrix.storage_offset,
                 span_bytes(matrix.rows, matrix),
-                request.can_reach,
+                can_reach,
             )?;
             Ok((Placement::Flat(first), matrix.rows as u64, row_stride_bytes))
         }
@@ -404,7 +410,27 @@ fn place_in_ranks(
 impl Plan {
     /// The bases that [`Plan::table`] needs, from where each rank's partition is mapped here. Empty for a flat table.
     pub fn bases(&self, partitions: &[Address]) -> Vec<Address> {
-        match &self.placement {
+        self.placement.bases(partitions, self.table_row_stride_bytes)
+    }
+
+    /// The table as kernels see it where all of it is mapped; `bases` come from [`Plan::bases`].
+    pub fn table<'a>(&'a self, bases: &'a [Address]) -> Table<'a> {
+        let (places, offset_bytes) = self.placement.places(bases);
+        Table {
+            places,
+            offset_bytes,
+            row_stride_bytes: self.table_row_stride_bytes,
+            rows: self.table_rows,
+            cols: self.cols,
+            dtype: self.table_dtype,
+        }
+    }
+}
+
+impl Placement {
+    /// The bases that [`Placement::places`] needs, from where each rank's partition is mapped here.
+    pub fn bases(&self, partitions: &[Address], row_stride_bytes: usize) -> Vec<Address> {
+        match self {
             Placement::Flat(_) => Vec::new(),
             Placement::Ranks {
                 first_row,
@@ -416,29 +442,21 @@ impl Plan {
                 .map(|(base, row)| {
                     // The window begins inside this partition, or before it.
                     let skipped_rows = first_row.saturating_sub(*row) as usize;
-                    base.offset_bytes(skipped_rows.wrapping_mul(self.table_row_stride_bytes))
+                    base.offset_bytes(skipped_rows.wrapping_mul(row_stride_bytes))
                 })
                 .collect(),
         }
     }
 
-    /// The table as kernels see it where all of it is mapped; `bases` come from [`Plan::bases`].
-    pub fn table<'a>(&'a self, bases: &'a [Address]) -> Table<'a> {
-        let (places, offset_bytes) = match &self.placement {
+    /// Where the rows are as kernels see them, and what is to be added to every row's address.
+    pub fn places<'a>(&'a self, bases: &'a [Address]) -> (Places<'a>, usize) {
+        match self {
             Placement::Flat(address) => (Places::Flat(*address), 0),
             Placement::Ranks {
                 start_rows,
                 offset_bytes,
                 ..
             } => (Places::Ranks { bases, start_rows }, *offset_bytes),
-        };
-        Table {
-            places,
-            offset_bytes,
-            row_stride_bytes: self.table_row_stride_bytes,
-            rows: self.table_rows,
-            cols: self.cols,
-            dtype: self.table_dtype,
         }
     }
 }

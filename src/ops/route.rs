@@ -22,6 +22,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     pub operation: Operation,
+    /// What ranks that meet another call are told this one is.
+    pub name: &'static str,
     pub table: &'a Operand,
     /// Where the rows that ids name are, if rows are dealt to the ranks in turn. For tables on a handle.
     pub dealt: Option<&'a RoundRobin>,
@@ -62,7 +64,7 @@ impl Call<'_> {
             on_streams || !platform.is_capturing(self.stream)?,
             NotSupported,
             "{} on {} memory by the {:?} route meets the other ranks on the host, which a recording stream (graph capture) cannot do",
-            self.operation.name(),
+            self.name,
             memory.memory_type(),
             memory.route()
         );
@@ -85,19 +87,8 @@ impl Call<'_> {
     }
 
     fn plan_on(&self, memory: &Memory) -> Result<Planned<'_>> {
-        let flat = match (memory.memory_type(), memory.location()) {
-            (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => {
-                Some(memory.global_pointer()?)
-            }
-            _ => None,
-        };
-        let holder = Holder::Handle {
-            memory_type: memory.memory_type(),
-            partition: memory.partition(),
-            flat,
-        };
         let comm = memory.communicator();
-        let mut planned = self.plan(comm.platform(), holder)?;
+        let mut planned = self.plan(comm.platform(), holder(memory)?)?;
         if let Some(plan) = &planned {
             say_rank!(Trace, comm.rank(), "{plan}, {:?} route", memory.route());
         }
@@ -185,7 +176,7 @@ impl Call<'_> {
             Ok(planned) => (planned, None),
             Err(error) => ((None, None), Some(error)),
         };
-        let session = comm.enter(self.operation.name())?;
+        let session = comm.enter(self.name)?;
         let partitions = lease.as_deref().unwrap_or(&[]);
         let moved = match memory.route() {
             Route::Exchange => {
@@ -239,8 +230,8 @@ impl Call<'_> {
         let nodes = Nodes::of(comm);
         let field = self.field(session, plan);
         let pair = comm.hierarchy(session)?;
-        let opened = open(&pair.local, self.operation).and_then(|local| {
-            let cross = open(&pair.cross, self.operation)?;
+        let opened = open(&pair.local, self.name).and_then(|local| {
+            let cross = open(&pair.cross, self.name)?;
             Ok((local, cross))
         });
         let circles = match &opened {
@@ -261,6 +252,21 @@ impl Call<'_> {
             launch: self.width(plan),
         }
     }
+}
+
+/// What a table on a handle lies on.
+/// # Errors
+/// INVALID_INPUT for a handle that was freed.
+pub fn holder(memory: &Memory) -> Result<Holder<'_>> {
+    let flat = match (memory.memory_type(), memory.location()) {
+        (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => Some(memory.global_pointer()?),
+        _ => None,
+    };
+    Ok(Holder::Handle {
+        memory_type: memory.memory_type(),
+        partition: memory.partition(),
+        flat,
+    })
 }
 
 /// The plan, and the block that its ids lie in if they are not the caller's.
@@ -302,8 +308,8 @@ impl Opened<'_> {
 }
 
 /// The transport stands since malloc, so nobody is waited for here.
-fn open(comm: &Communicator, operation: Operation) -> Result<Opened<'_>> {
-    let session = comm.enter(operation.name())?;
+fn open<'a>(comm: &'a Communicator, name: &'static str) -> Result<Opened<'a>> {
+    let session = comm.enter(name)?;
     let transport = comm.transport(&session)?;
     Ok(Opened { session, transport })
 }
@@ -315,11 +321,12 @@ fn served<'a>(memory: &'a Memory, partitions: &[Address]) -> Served<'a> {
         rank,
         own: partitions.get(rank).copied(),
         identity: memory.number(),
+        through: None,
     }
 }
 
 /// Keeps the memory under an operand mapped while the call runs.
-fn lease(operand: &Operand) -> Option<MappedBases> {
+pub fn lease(operand: &Operand) -> Option<MappedBases> {
     match &operand.storage {
         Storage::Memory(memory) => memory.mapped_bases().ok(),
         Storage::Pointer(_) => None,

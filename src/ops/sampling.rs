@@ -1,18 +1,49 @@
-//! Sampling of neighbours: what it accepts. The sampling itself is not in this version.
+//! Sampling of neighbours: what it accepts, and who takes part. Graphs that this rank can read are sampled where they are
+//! (`reading`); of others, row pointers, weights and columns come by gathers (`fetching`).
 
+mod fetching;
+mod graph;
+mod reading;
+mod results;
+#[cfg(test)]
+mod tests;
+
+use super::Buffers;
 use super::arrays::{as_array, id_dtype, one_dim};
-use crate::error::{Result, ensure, fail};
+use super::route::lease;
+use crate::comm::{Communicator, Session};
+use crate::error::{Error, Result, ensure};
 use crate::kinds::{DType, MemoryType};
+use crate::memory::{Memory, Route};
+use crate::platform::graph::Take;
+use crate::platform::{self, Bootstrap, Platform, Stream};
+use crate::span::Address;
 use crate::tensor::{Operand, Storage};
+use reading::Request;
+use std::sync::Arc;
 
-/// The operands of both samplers; `weights` for the weighted one.
+/// One call of a sampler; `weights` for the weighted one.
 pub struct Sampling {
     pub row_pointers: Operand,
     pub columns: Operand,
     pub weights: Option<Operand>,
     pub centers: Operand,
     pub offsets: Operand,
+    /// Neighbours of a center at most; 0 or less for all.
+    pub most: i32,
+    pub seed: u64,
+    pub contexts: SampleContexts,
 }
+
+/// The output contexts of a sampler; NULL is "not wanted", but for the first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SampleContexts {
+    pub dest: Address,
+    pub center_localid: Address,
+    pub edge_gid: Address,
+}
+
+const NAME: &str = "sampling of neighbours";
 
 /// The memory type that matters for the engine; plain memory counts as mapped.
 fn distributed(operand: &Operand) -> Option<MemoryType> {
@@ -72,71 +103,166 @@ impl Sampling {
     fn check_memory(&self) -> Result<()> {
         let rows = distributed(&self.row_pointers);
         let columns = distributed(&self.columns);
-        let weights = self.weights.as_ref().map(distributed);
-        let fits = match weights {
-            None => rows == columns && rows != Some(MemoryType::Hierarchy),
-            Some(weights) => rows.is_none() && columns.is_none() && weights.is_none(),
-        };
+        let weights = self.weights.as_ref().map_or(rows, distributed);
+        let words = |kind: Option<MemoryType>| kind.map_or("mapped memory".to_string(), |k| k.to_string());
         ensure!(
-            fits,
+            rows == columns && rows == weights,
             InvalidInput,
-            "the graph lies on memory that the sampler cannot read: row pointers and columns must both be mapped (CONTINUOUS, \
-             CHUNKED or plain), or, without weights, both DISTRIBUTED"
+            "the parts of the graph lie on different kinds of memory (row pointers: {}, columns: {}{}); they must all be mapped \
+             (CONTINUOUS, CHUNKED or plain), or all DISTRIBUTED, or all HIERARCHY",
+            words(rows),
+            words(columns),
+            match &self.weights {
+                Some(_) => format!(", weights: {}", words(weights)),
+                None => String::new(),
+            }
         );
         Ok(())
     }
 
+    fn take(&self) -> Take {
+        match u32::try_from(self.most) {
+            Ok(most) if most > 0 => Take::AtMost(most),
+            _ => Take::All,
+        }
+    }
+
+    /// The parts of the graph that are tensors at all.
+    fn parts(&self) -> impl Iterator<Item = &Operand> {
+        [
+            Some(&self.row_pointers),
+            Some(&self.columns),
+            self.weights.as_ref(),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// The handles under the graph whose ranks make calls together; one rank alone has nobody to meet where it reads all.
+    fn shared(&self) -> impl Iterator<Item = &Arc<Memory>> {
+        self.parts().filter_map(|part| match &part.storage {
+            Storage::Memory(memory) => Some(memory).filter(|memory| match memory.route() {
+                Route::Mapped => false,
+                Route::Direct => memory.communicator().size() > 1,
+                Route::Exchange | Route::Hierarchy => true,
+            }),
+            Storage::Pointer(_) => None,
+        })
+    }
+
+    /// Samples. `operands` says what was wrong with the tensors themselves (they stand as [`Operand::none`] then), `outputs`
+    /// what with the memory functions. Collective where the graph is DISTRIBUTED or HIERARCHY, also without centers; a rank
+    /// whose checks fail takes part without centers and alone returns its error. Work may go on in `stream` after the return.
     /// # Errors
-    /// NOT_IMPLEMENTED, always.
-    pub fn run(&self) -> Result<()> {
-        fail!(NotImplemented, "sampling of neighbours is not in this version")
+    /// Those of [`check`](Sampling::check); INVALID_INPUT for data that cannot be reached, offsets that are too few, weights
+    /// that are fewer than columns, a missing context; INVALID_VALUE for centers that are no nodes, row pointers that decrease
+    /// or leave the columns, and totals that INT does not hold; LOGIC_ERROR if ranks pass different graphs; NOT_SUPPORTED
+    /// while the stream records a graph; OUT_OF_MEMORY; COMMUNICATION_ERROR. Nothing is written then.
+    pub fn run(
+        &self,
+        operands: Result<()>,
+        outputs: Result<()>,
+        buffers: &dyn Buffers,
+        stream: Stream,
+    ) -> Result<()> {
+        let _leases: Vec<_> = [&self.centers, &self.offsets]
+            .into_iter()
+            .chain(self.parts())
+            .map(lease)
+            .collect();
+        let checked = operands.and_then(|()| self.check()).and_then(|()| {
+            ensure!(
+                !self.contexts.dest.is_null(),
+                InvalidInput,
+                "output_dest_memory_context is NULL, the operation needs it for its output"
+            );
+            outputs
+        });
+        let request = |platform, stream| Request {
+            sampling: self,
+            platform,
+            buffers,
+            stream,
+        };
+        let Some(first) = self.shared().next() else {
+            checked?;
+            let held = self.parts().find_map(|part| match &part.storage {
+                Storage::Memory(memory) => Some(memory.communicator().platform()),
+                Storage::Pointer(_) => None,
+            });
+            let platform = match held {
+                Some(platform) => platform,
+                None => platform::current()?,
+            };
+            refuse_recording(platform, stream)?;
+            return platform.within(&mut || request(platform, stream).read());
+        };
+        let platform = first.communicator().platform();
+        // The others are waiting, also for a rank that records and for one whose platform lets it do nothing. A stream that
+        // records neither gets work that nobody would do now nor is waited for.
+        let recording = refuse_recording(platform, stream);
+        let stream = match recording {
+            Ok(()) => stream,
+            Err(_) => platform.side_stream(),
+        };
+        let checked = recording.and(checked);
+        let request = request(platform, stream);
+        let mut done = None;
+        let _ = platform.within(&mut || {
+            done = Some(self.with_others(&request, first.communicator(), checked.clone()));
+            Ok(())
+        });
+        done.unwrap_or_else(|| self.with_others(&request, first.communicator(), checked.clone()))
+    }
+
+    fn with_others(
+        &self,
+        request: &Request<'_>,
+        comm: &Arc<Communicator>,
+        checked: Result<()>,
+    ) -> Result<()> {
+        // What cannot be seen here (a part that is no tensor) is taken to be like the rest.
+        let direct = self
+            .shared()
+            .all(|memory| memory.route() == Route::Direct && Arc::ptr_eq(memory.communicator(), comm));
+        if direct {
+            let session = comm.enter(NAME)?;
+            return together(&session, request.stream, checked, || request.read());
+        }
+        request.fetch(comm, checked)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::Kind;
-    use crate::span::Address;
-    use crate::tensor::Description;
+/// The size of the outputs is read back, which a recording stream cannot wait for.
+fn refuse_recording(platform: &dyn Platform, stream: Stream) -> Result<()> {
+    ensure!(
+        !platform.is_capturing(stream)?,
+        NotSupported,
+        "{NAME} waits for the size of its outputs, which a recording stream (graph capture) cannot do"
+    );
+    Ok(())
+}
 
-    fn operand(dtype: DType) -> Operand {
-        Operand {
-            description: Description::array(4, 0, dtype.raw()),
-            storage: Storage::Pointer(Address::NULL),
-        }
+/// Meet, so that what the others wrote before is there; work, unless the own checks failed; meet, so that they may write
+/// again.
+fn together(
+    session: &Session<'_>,
+    stream: Stream,
+    checked: Result<()>,
+    work: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let platform = session.communicator().platform();
+    let first = |own: Result<()>, all: Result<()>| own.and(all);
+    if platform.meets_on_streams() {
+        platform.meet(stream)?;
+        let worked = checked.and_then(|()| work());
+        return first(worked, platform.meet(stream));
     }
-
-    fn good() -> Sampling {
-        Sampling {
-            row_pointers: operand(DType::Int64),
-            columns: operand(DType::Int),
-            weights: Some(operand(DType::Float)),
-            centers: operand(DType::Int64),
-            offsets: operand(DType::Int),
-        }
-    }
-
-    #[test]
-    fn codes_follow_the_order_of_the_checks() {
-        type Change = fn(&mut Sampling);
-        let cases: [(Change, Kind); 9] = [
-            (|s| s.row_pointers.description.dim = 2, Kind::InvalidInput),
-            (|s| s.columns.description.dim = 0, Kind::InvalidInput),
-            (|s| s.columns.description.strides[0] = 2, Kind::Logic),
-            (|s| s.centers.description.dim = 2, Kind::InvalidInput),
-            (|s| s.offsets.description.dtype = 0, Kind::Logic),
-            (|s| s.centers = operand(DType::Float), Kind::InvalidInput),
-            (|s| s.weights = Some(operand(DType::Half)), Kind::InvalidInput),
-            (|s| s.row_pointers = operand(DType::Int), Kind::Logic),
-            (|s| s.offsets = operand(DType::Int64), Kind::Logic),
-        ];
-        assert!(good().check().is_ok());
-        for (i, (change, kind)) in cases.into_iter().enumerate() {
-            let mut sampling = good();
-            change(&mut sampling);
-            assert_eq!(sampling.check().unwrap_err().kind, kind, "case {i}");
-        }
-        assert_eq!(good().run().unwrap_err().kind, Kind::NotImplemented);
-    }
+    let before = platform.synchronize(stream);
+    session.barrier()?;
+    let worked: std::result::Result<(), Error> = checked
+        .and(before)
+        .and_then(|()| work())
+        .and_then(|()| platform.synchronize(stream));
+    first(worked, session.barrier())
 }

@@ -24,6 +24,7 @@ pub fn scatter(
 ) -> Result<()> {
     let call = Call {
         operation: Operation::Scatter,
+        name: Operation::Scatter.name(),
         table,
         dealt: None,
         indices,

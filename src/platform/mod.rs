@@ -6,10 +6,12 @@ pub mod caching;
 mod choice;
 pub mod cpu;
 pub mod cuda;
+pub mod graph;
 pub mod learning;
 pub mod meeting;
 pub mod pages;
 pub mod process;
+pub mod random;
 pub mod staging;
 
 use crate::error::{Result, ensure, fail};
@@ -48,6 +50,11 @@ pub trait Platform: Send + Sync {
 
     /// Loops and kernels that move rows.
     fn kernels(&self) -> &dyn Kernels;
+
+    /// Loops and kernels on graphs. A platform without gives ones that refuse (NOT_SUPPORTED).
+    fn graph(&self) -> &dyn graph::GraphKernels {
+        &graph::NoGraphs
+    }
 
     /// What tables that learn need beyond that.
     fn learning(&self) -> &dyn learning::LearningKernels {
@@ -91,6 +98,13 @@ pub trait Platform: Send + Sync {
 
     /// Waits until the work of the stream is done.
     fn synchronize(&self, stream: Stream) -> Result<()>;
+
+    /// A mark for the order of several streams; `None` where work is done on return.
+    /// # Errors
+    /// OUT_OF_MEMORY, CUDA_ERROR.
+    fn mark(&self) -> Result<Option<Box<dyn Mark>>> {
+        Ok(None)
+    }
 
     /// # Errors
     /// INVALID_INPUT if the stream belongs to another device than this platform works on.
@@ -140,6 +154,19 @@ pub trait Platform: Send + Sync {
     }
 }
 
+/// A point in the work of a stream that other streams can wait for. Nobody waits on the host.
+pub trait Mark: Send + Sync {
+    /// Moves the mark behind what the stream was given so far.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn set(&self, stream: Stream) -> Result<()>;
+
+    /// What the stream is given from now on begins after the mark.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn hold_back(&self, stream: Stream) -> Result<()>;
+}
+
 /// Words that kernels can read.
 pub trait Words: Send + Sync {
     fn address(&self) -> Address;
@@ -178,6 +205,16 @@ pub struct Fabric {
     pub clique: u32,
     /// The GPU has joined it and can share memory over it.
     pub is_ready: bool,
+}
+
+/// True if all of these GPUs are in one clique of a fabric that is up, so that they can map each other's memory over hosts.
+pub fn is_one_fabric(fabrics: &[Option<Fabric>]) -> bool {
+    let Some(Some(first)) = fabrics.first() else {
+        return false;
+    };
+    fabrics.iter().all(|fabric| {
+        fabric.is_some_and(|f| f.is_ready && (f.cluster, f.clique) == (first.cluster, first.clique))
+    })
 }
 
 /// A platform as one rank of one communicator uses it, bound to the rank's device for the communicator's life.

@@ -2,8 +2,10 @@
 
 pub mod address;
 pub mod bytes;
+pub mod caching;
 pub mod convert;
 pub mod fill;
+mod graph;
 pub mod learning;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod movers;
@@ -16,6 +18,8 @@ mod split;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod stores;
 
+use super::caching::CacheKernels;
+use super::graph::GraphKernels;
 use super::learning::{LearningKernels, RoundRobin, Step};
 use super::staging::{Mover, StagedTransport};
 use super::{
@@ -39,6 +43,14 @@ impl Platform for CpuPlatform {
     }
 
     fn kernels(&self) -> &dyn Kernels {
+        self
+    }
+
+    fn caching(&self) -> &dyn CacheKernels {
+        self
+    }
+
+    fn graph(&self) -> &dyn GraphKernels {
         self
     }
 

@@ -42,6 +42,7 @@ pub struct RowsArgs {
     pub ids: Address,
     pub count: u64,
     pub order: Address,
+    pub count_at: Address,
     pub plain: Address,
     pub plain_stride_bytes: u64,
     pub cols: u64,
@@ -133,6 +134,29 @@ pub struct FillArgs {
     pub reserved: u32,
 }
 
+/// Where the rows of `table` are. `base` holds the one base of a flat table for as long as the arguments are used.
+/// # Errors
+/// NOT_SUPPORTED for more ranks than kernels reach.
+pub fn table_args(table: &Table<'_>, base: &Address) -> Result<TableArgs> {
+    let (bases, start_rows, places) = match table.places {
+        Places::Flat(_) => (std::ptr::from_ref(base), null(), 1),
+        Places::Ranks { bases, start_rows } => (bases.as_ptr(), start_rows.as_ptr(), bases.len()),
+    };
+    ensure!(
+        (1..=MOST_PLACES).contains(&places),
+        NotSupported,
+        "a table over {places} ranks; the kernels for GPUs reach 1 to {MOST_PLACES}"
+    );
+    Ok(TableArgs {
+        bases,
+        start_rows,
+        places: places as u64,
+        offset_bytes: table.offset_bytes as u64,
+        stride_bytes: table.row_stride_bytes as u64,
+        rows: table.rows,
+    })
+}
+
 /// The rows of a call. `base` holds the one base of a flat table for as long as the arguments are used. `blocks`: the most.
 /// # Errors
 /// LOGIC_ERROR for a float and an integer type, NOT_SUPPORTED beyond what a kernel takes.
@@ -158,27 +182,12 @@ pub fn rows_args(
         NotSupported,
         "rows of {row_bytes} bytes; the kernels for GPUs take up to {MOST_ROW_BYTES}"
     );
-    let (bases, start_rows, places) = match table.places {
-        Places::Flat(_) => (std::ptr::from_ref(base), null(), 1),
-        Places::Ranks { bases, start_rows } => (bases.as_ptr(), start_rows.as_ptr(), bases.len()),
-    };
-    ensure!(
-        (1..=MOST_PLACES).contains(&places),
-        NotSupported,
-        "a table over {places} ranks; the kernels for GPUs reach 1 to {MOST_PLACES}"
-    );
     Ok(RowsArgs {
-        table: TableArgs {
-            bases,
-            start_rows,
-            places: places as u64,
-            offset_bytes: table.offset_bytes as u64,
-            stride_bytes: table.row_stride_bytes as u64,
-            rows: table.rows,
-        },
+        table: table_args(table, base)?,
         ids: indices.address,
         count: indices.count as u64,
         order: Address::NULL,
+        count_at: Address::NULL,
         plain: plain.address,
         plain_stride_bytes: plain.row_stride_bytes as u64,
         cols: table.cols as u64,
@@ -288,6 +297,7 @@ mod tests {
             ids: Address(0x3000),
             count: 7,
             order: Address::NULL,
+            count_at: Address::NULL,
             plain: Address(0x2000),
             plain_stride_bytes: 200,
             cols: 100,
@@ -377,7 +387,7 @@ mod tests {
         let structs = layouts! {
             TableArgs = "wmk_table" { bases, start_rows, places, offset_bytes, stride_bytes, rows }
             RowsArgs = "wmk_rows_args" {
-                table, ids, count, order, plain, plain_stride_bytes, cols, board, id_bytes, table_dtype, plain_dtype, blocks,
+                table, ids, count, order, count_at, plain, plain_stride_bytes, cols, board, id_bytes, table_dtype, plain_dtype, blocks,
                 path, access_bytes
             }
             OrderArgs = "wmk_order_args" {

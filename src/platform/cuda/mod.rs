@@ -3,6 +3,7 @@
 
 mod abort;
 mod board;
+mod cache;
 mod collective;
 pub mod driver;
 mod fabric;
@@ -12,6 +13,9 @@ mod fake;
 mod fake_nccl;
 mod functions;
 mod gpu;
+mod graph;
+mod graph_args;
+mod handover;
 mod host;
 mod kernels;
 mod launch;
@@ -20,6 +24,7 @@ mod layouts;
 mod learning;
 mod loader;
 mod mailbox;
+mod mark;
 pub mod nccl;
 mod probe;
 mod properties;
@@ -35,9 +40,12 @@ mod words;
 pub use loader::Unusable;
 pub use properties::device_properties;
 
+use super::caching::CacheKernels;
+use super::graph::GraphKernels;
 use super::learning::LearningKernels;
 use super::{
-    Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
+    Bootstrap, Fabric, Kernels, Mark, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice,
+    Words,
 };
 use crate::error::{Result, ensure, fail};
 use crate::span::Address;
@@ -45,6 +53,7 @@ use abort::AbortWord;
 use board::Boards;
 use collective::Abortable;
 use gpu::Gpu;
+use handover::Handover;
 use mailbox::Mailboxes;
 use scratch::ScratchPool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -69,6 +78,7 @@ pub struct CudaPlatform {
 struct World {
     reach: Reach,
     host_of: Vec<usize>,
+    handover: Handover,
     /// For waits on the GPU; `None` where ranks never wait there.
     abort_word: Option<AbortWord>,
 }
@@ -156,6 +166,13 @@ impl CudaPlatform {
             .is_some_and(|world| world.reach.unreachable.is_none())
     }
 
+    /// How memory is handed to the other ranks.
+    fn handover(&self) -> Handover {
+        self.world
+            .get()
+            .map_or(Handover::Descriptors, |world| world.handover)
+    }
+
     fn shares_device(&self) -> bool {
         self.world.get().is_some_and(|world| world.reach.shares_device)
     }
@@ -209,7 +226,15 @@ impl Platform for CudaPlatform {
         self
     }
 
+    fn graph(&self) -> &dyn GraphKernels {
+        self
+    }
+
     fn learning(&self) -> &dyn LearningKernels {
+        self
+    }
+
+    fn caching(&self) -> &dyn CacheKernels {
         self
     }
 
@@ -242,6 +267,10 @@ impl Platform for CudaPlatform {
             return Ok(Some(Box::new(pool.take(bytes, stream)?)));
         }
         Ok(Some(Box::new(words::DeviceWords::room(&self.gpu, bytes)?)))
+    }
+
+    fn mark(&self) -> Result<Option<Box<dyn Mark>>> {
+        Ok(Some(Box::new(mark::EventMark::new(&self.gpu)?)))
     }
 
     fn check_stream(&self, stream: Stream) -> Result<()> {
@@ -291,23 +320,7 @@ impl Member for CudaPlatform {
     }
 
     fn acquaint(&self, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
-        let reach = probe::acquaint(&self.gpu, boot, host_of)?;
-        let waits_on_gpu = boot.size() > 1 && reach.unreachable.is_none() && !reach.shares_device;
-        let abort_word = waits_on_gpu.then(|| AbortWord::new(&self.gpu)).transpose();
-        let world = World {
-            reach: reach.clone(),
-            host_of: host_of.to_vec(),
-            abort_word: super::agree(boot, &[], abort_word)?,
-        };
-        ensure!(
-            self.world.set(world).is_ok(),
-            Logic,
-            "the ranks of a communicator get acquainted once"
-        );
-        if waits_on_gpu {
-            let _ = self.boards.set(Boards::create(self, boot)?);
-        }
-        Ok(reach)
+        self.acquaint_in(fabric::fabric_of(&self.gpu), boot, host_of)
     }
 
     fn transport(&self, choice: TransportChoice, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
@@ -320,5 +333,29 @@ impl Member for CudaPlatform {
         }
         let mut abortables = self.abortables.lock().unwrap_or_else(PoisonError::into_inner);
         abortables.retain(Abortable::abort);
+    }
+}
+
+impl CudaPlatform {
+    /// [`Member::acquaint`] with what is known of the own place in a fabric.
+    fn acquaint_in(&self, fabric: Option<Fabric>, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
+        let (reach, handover) = probe::acquaint(&self.gpu, fabric, boot, host_of)?;
+        let waits_on_gpu = boot.size() > 1 && reach.unreachable.is_none() && !reach.shares_device;
+        let abort_word = waits_on_gpu.then(|| AbortWord::new(&self.gpu)).transpose();
+        let world = World {
+            reach: reach.clone(),
+            host_of: host_of.to_vec(),
+            handover,
+            abort_word: super::agree(boot, &[], abort_word)?,
+        };
+        ensure!(
+            self.world.set(world).is_ok(),
+            Logic,
+            "the ranks of a communicator get acquainted once"
+        );
+        if waits_on_gpu {
+            let _ = self.boards.set(Boards::create(self, boot)?);
+        }
+        Ok(reach)
     }
 }

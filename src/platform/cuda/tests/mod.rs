@@ -7,6 +7,10 @@ mod nccl;
 mod reach;
 mod real;
 #[cfg(wholememory_kernels)]
+mod real_graph;
+#[cfg(wholememory_kernels)]
+mod real_learning;
+#[cfg(wholememory_kernels)]
 mod real_rows;
 mod vendors;
 
