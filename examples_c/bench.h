@@ -2,8 +2,6 @@
 #ifndef EXAMPLES_BENCH_H
 #define EXAMPLES_BENCH_H
 
-#include <wholememory/cache_stats.h>
-#include <wholememory/embedding.h>
 #include <wholememory/wholememory.h>
 #include <wholememory/wholememory_op.h>
 #include <wholememory/wholememory_tensor.h>
@@ -19,20 +17,14 @@
           use(wholememory_communicator_support_type_location) use(wholememory_malloc) use(wholememory_free)            \
               use(wholememory_create_tensor) use(wholememory_destroy_tensor) use(wholememory_make_tensor_from_pointer) \
                   use(wholememory_tensor_get_memory_handle) use(wholememory_get_local_memory)                          \
-                      use(wholememory_load_from_file) use(wholememory_gather) use(wholememory_scatter)                     \
-                          use(wholememory_create_embedding) use(wholememory_destroy_embedding)                             \
-                              use(wholememory_embedding_get_embedding_tensor) use(wholememory_embedding_gather)            \
-                                  use(wholememory_create_embedding_cache_policy)                                           \
-                                      use(wholememory_destroy_embedding_cache_policy)
+                      use(wholememory_load_from_file) use(wholememory_gather) use(wholememory_scatter)
 
 typedef struct {
   void *library;
 #define BENCH_DECLARE(name) __typeof__(&name) name;
   BENCH_FUNCTIONS(BENCH_DECLARE)
 #undef BENCH_DECLARE
-  /* NULL in a library without them. */
-  const char *(*last_error)(void);
-  __typeof__(&wholememory_embedding_get_cache_stats) cache_stats;
+  const char *(*last_error)(void); /* NULL in a library without it */
 } bench_api_t;
 
 typedef enum {
@@ -46,12 +38,8 @@ typedef enum {
   OP_COMMUNICATOR,
   OP_MEET,
   OP_REPLAY,
-  OP_EMBEDDING,
   OP_COUNT
 } bench_op_t;
-
-/* Batches of rows that an embedding is asked for in turn. */
-enum { BENCH_BATCHES = 64 };
 
 typedef enum { ORDER_RANDOM, ORDER_SORTED, ORDER_SEQUENTIAL } bench_order_t;
 
@@ -67,8 +55,6 @@ typedef struct {
   int64_t table_rows;
   int64_t call_rows;
   size_t table_bytes;
-  double exponent;    /* of a power law that rows are drawn by, 0: all alike */
-  double cache_ratio; /* 0: no cache */
 } bench_case_t;
 
 typedef struct {
@@ -88,8 +74,6 @@ typedef struct {
   double wrong_values;
   double reference_us; /* 0: there is none */
   const char *reference;
-  /* Of a turn of all batches; 0 without a cache. */
-  double lookups, hits, best_hits;
 } bench_result_t;
 
 /* Blocks of memory that operations asked for and gave back, kept for the next call as a framework keeps them. */
@@ -140,20 +124,8 @@ double bench_time(bench_rank_t *rank, bench_action_t action);
 
 double bench_median(double *values, int count);
 
-/* Rows of values: those of `rows[i]`, or first + i where `rows` is NULL; `version` tells what was put over what. */
-void bench_write_rows(bench_rank_t *rank, void *to, wholememory_dtype_t dtype, int64_t columns, const int64_t *rows,
-                      int64_t first, int64_t count, unsigned version);
-/* Elements that are not what they must be. */
-double bench_wrong_in_rows(bench_rank_t *rank, const void *from, wholememory_dtype_t dtype, int64_t columns,
-                           const int64_t *rows, int64_t count, unsigned version);
-/* `call_rows` ids in device memory. */
-void *bench_upload_indices(bench_rank_t *rank, const bench_case_t *what, const int64_t *rows);
-/* A dense matrix, or an array where `columns` is 0. */
-wholememory_tensor_description_t bench_describe(int64_t rows, int64_t columns, wholememory_dtype_t dtype);
-
 /* The cases, by kind. Each verifies before it times; they run on every rank together. */
 bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what);         /* gather, scatter, small, replay */
-bench_result_t bench_embedding(bench_rank_t *rank, const bench_case_t *what);    /* embedding */
 bench_result_t bench_meeting(bench_rank_t *rank, const bench_case_t *what);      /* meet */
 bench_result_t bench_allocation(bench_rank_t *rank, const bench_case_t *what);   /* malloc */
 bench_result_t bench_load(bench_rank_t *rank, const bench_case_t *what);         /* load, load-fresh */

@@ -24,8 +24,6 @@ bench_api_t bench_open(const char *path) {
 #undef BENCH_FIND
   void *last_error = dlsym(api.library, "wholememory_get_last_error");
   memcpy(&api.last_error, &last_error, sizeof last_error);
-  void *cache_stats = dlsym(api.library, "wholememory_embedding_get_cache_stats");
-  memcpy(&api.cache_stats, &cache_stats, sizeof cache_stats);
   return api;
 }
 

@@ -77,7 +77,7 @@ static uint64_t wrong_in_row(const dictionary_t *dictionary, const unsigned char
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Fills `count` rows at `to` (of the device), whose row numbers are `rows[i]`, or first + i where `rows` is NULL. */
-void bench_write_rows(bench_rank_t *rank, void *to, wholememory_dtype_t dtype, int64_t columns, const int64_t *rows,
+static void write_rows(bench_rank_t *rank, void *to, wholememory_dtype_t dtype, int64_t columns, const int64_t *rows,
                        int64_t first, int64_t count, unsigned version) {
   dictionary_t dictionary = dictionary_of(dtype);
   size_t row_bytes = (size_t)columns * dictionary.bytes;
@@ -93,7 +93,7 @@ void bench_write_rows(bench_rank_t *rank, void *to, wholememory_dtype_t dtype, i
   free(chunk);
 }
 
-double bench_wrong_in_rows(bench_rank_t *rank, const void *from, wholememory_dtype_t dtype, int64_t columns,
+static double wrong_in_rows(bench_rank_t *rank, const void *from, wholememory_dtype_t dtype, int64_t columns,
                             const int64_t *rows, int64_t count, unsigned version) {
   dictionary_t dictionary = dictionary_of(dtype);
   size_t row_bytes = (size_t)columns * dictionary.bytes;
@@ -131,7 +131,7 @@ static int64_t *choose_rows(const bench_rank_t *rank, const bench_case_t *what) 
   return rows;
 }
 
-void *bench_upload_indices(bench_rank_t *rank, const bench_case_t *what, const int64_t *rows) {
+static void *upload_indices(bench_rank_t *rank, const bench_case_t *what, const int64_t *rows) {
   size_t bytes = (size_t)what->call_rows * bench_element_bytes(what->index_dtype);
   void *indices = device_alloc(&rank->device, bytes);
   if (what->index_dtype == WHOLEMEMORY_DT_INT64) {
@@ -145,7 +145,7 @@ void *bench_upload_indices(bench_rank_t *rank, const bench_case_t *what, const i
   return indices;
 }
 
-wholememory_tensor_description_t bench_describe(int64_t rows, int64_t columns, wholememory_dtype_t dtype) {
+static wholememory_tensor_description_t describe(int64_t rows, int64_t columns, wholememory_dtype_t dtype) {
   wholememory_tensor_description_t d;
   memset(&d, 0, sizeof d);
   for (int i = 0; i < WHOLEMEMORY_MAX_TENSOR_DIM; i++) d.sizes[i] = d.strides[i] = 1;
@@ -229,30 +229,30 @@ static void fill_own_rows(bench_rank_t *rank, const bench_case_t *what, wholemem
   size_t bytes, offset_bytes, row_bytes = (size_t)what->columns * bench_element_bytes(what->dtype);
   BENCH_TRY(rank, api->wholememory_get_local_memory(&mine, &bytes, &offset_bytes,
                                                     api->wholememory_tensor_get_memory_handle(table)));
-  bench_write_rows(rank, mine, what->dtype, what->columns, NULL, (int64_t)(offset_bytes / row_bytes),
+  write_rows(rank, mine, what->dtype, what->columns, NULL, (int64_t)(offset_bytes / row_bytes),
              (int64_t)(bytes / row_bytes), 0);
 }
 
 bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what) {
   const bench_api_t *api = rank->api;
   const device_t *device = &rank->device;
-  bench_result_t result = {0, 0, 0, 0, NULL, 0, 0, 0};
+  bench_result_t result = {0, 0, 0, 0, NULL};
   size_t row_bytes = (size_t)what->columns * bench_element_bytes(what->output_dtype);
   size_t values_bytes = (size_t)what->call_rows * row_bytes;
   row_call_t call = {rank, NULL, NULL, NULL, 0, NULL};
 
-  wholememory_tensor_description_t shape = bench_describe(what->table_rows, what->columns, what->dtype);
+  wholememory_tensor_description_t shape = describe(what->table_rows, what->columns, what->dtype);
   BENCH_TRY(rank,
             api->wholememory_create_tensor(&call.table, &shape, rank->communicator, what->type, what->location, NULL));
   fill_own_rows(rank, what, call.table);
   bench_line_up(rank);
 
   int64_t *rows = choose_rows(rank, what);
-  void *indices = bench_upload_indices(rank, what, rows);
+  void *indices = upload_indices(rank, what, rows);
   void *values = device_alloc(device, values_bytes);
   device_fill(device, values, 0x5a, values_bytes);
-  wholememory_tensor_description_t indices_shape = bench_describe(what->call_rows, 0, what->index_dtype);
-  wholememory_tensor_description_t values_shape = bench_describe(what->call_rows, what->columns, what->output_dtype);
+  wholememory_tensor_description_t indices_shape = describe(what->call_rows, 0, what->index_dtype);
+  wholememory_tensor_description_t values_shape = describe(what->call_rows, what->columns, what->output_dtype);
   BENCH_TRY(rank, api->wholememory_make_tensor_from_pointer(&call.indices, indices, &indices_shape));
   BENCH_TRY(rank, api->wholememory_make_tensor_from_pointer(&call.values, values, &values_shape));
 
@@ -262,13 +262,13 @@ bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what) {
     call_rows(&call);
     device_wait(device);
     result.wrong_values +=
-        bench_wrong_in_rows(rank, values, what->output_dtype, what->columns, rows, what->call_rows, version);
+        wrong_in_rows(rank, values, what->output_dtype, what->columns, rows, what->call_rows, version);
     bench_line_up(rank);
   }
   if (what->op == OP_SCATTER) {
     /* ... and, after a scatter of other values, with those. */
     version = 1;
-    bench_write_rows(rank, values, what->output_dtype, what->columns, rows, 0, what->call_rows, version);
+    write_rows(rank, values, what->output_dtype, what->columns, rows, 0, what->call_rows, version);
     call.scatters = 1;
     call_rows(&call);
     bench_line_up(rank);
@@ -279,7 +279,7 @@ bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what) {
       call.scatters = 1;
       device_wait(device);
       result.wrong_values +=
-          bench_wrong_in_rows(rank, values, what->output_dtype, what->columns, rows, what->call_rows, version);
+          wrong_in_rows(rank, values, what->output_dtype, what->columns, rows, what->call_rows, version);
     }
   }
   bench_line_up(rank);
@@ -314,13 +314,13 @@ bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what) {
 bench_result_t bench_meeting(bench_rank_t *rank, const bench_case_t *what) {
   (void)what;
   const bench_api_t *api = rank->api;
-  bench_result_t result = {0, 0, 0, 0, NULL, 0, 0, 0};
+  bench_result_t result = {0, 0, 0, 0, NULL};
   row_call_t call = {rank, NULL, NULL, NULL, 0, NULL};
-  wholememory_tensor_description_t shape = bench_describe(1024, 32, WHOLEMEMORY_DT_FLOAT);
+  wholememory_tensor_description_t shape = describe(1024, 32, WHOLEMEMORY_DT_FLOAT);
   BENCH_TRY(rank, api->wholememory_create_tensor(&call.table, &shape, rank->communicator, WHOLEMEMORY_MT_DISTRIBUTED,
                                                  WHOLEMEMORY_ML_DEVICE, NULL));
-  wholememory_tensor_description_t none = bench_describe(0, 0, WHOLEMEMORY_DT_INT64);
-  wholememory_tensor_description_t nothing = bench_describe(0, 32, WHOLEMEMORY_DT_FLOAT);
+  wholememory_tensor_description_t none = describe(0, 0, WHOLEMEMORY_DT_INT64);
+  wholememory_tensor_description_t nothing = describe(0, 32, WHOLEMEMORY_DT_FLOAT);
   BENCH_TRY(rank, api->wholememory_make_tensor_from_pointer(&call.indices, NULL, &none));
   BENCH_TRY(rank, api->wholememory_make_tensor_from_pointer(&call.values, NULL, &nothing));
   result.call_us = bench_time(rank, (bench_action_t){call_rows, &call});

@@ -20,7 +20,6 @@ static const word_t op_words[] = {{"gather", OP_GATHER},
                                   {"communicator", OP_COMMUNICATOR},
                                   {"meet", OP_MEET},
                                   {"replay", OP_REPLAY},
-                                  {"embedding", OP_EMBEDDING},
                                   {NULL, 0}};
 static const word_t type_words[] = {{"continuous", WHOLEMEMORY_MT_CONTINUOUS},
                                     {"chunked", WHOLEMEMORY_MT_CHUNKED},
@@ -46,14 +45,9 @@ typedef struct {
   int count;
 } list_t;
 
-typedef struct {
-  double value[LIST_MAX];
-  int count;
-} fractions_t;
-
 /* What the command line says, as text and then as lists. NULL text means: what suits the platform. */
 typedef struct {
-  const char *library, *ops, *types, *locations, *dtypes, *outputs, *indexes, *order, *columns, *rows, *table_mib, *exponents, *ratios;
+  const char *library, *ops, *types, *locations, *dtypes, *outputs, *indexes, *order, *columns, *rows, *table_mib;
   const char *directory;
   long repetitions, iterations, width, readers;
   int skip_verify;
@@ -112,26 +106,8 @@ static list_t read_numbers(ranks_t *ranks, const char *option, const char *text)
   return list;
 }
 
-/* Numbers from 0 to `most`. */
-static fractions_t read_fractions(ranks_t *ranks, const char *option, const char *text, double most) {
-  fractions_t list = {{0}, 0};
-  char copy[512], *rest = copy;
-  snprintf(copy, sizeof copy, "%s", text);
-  for (char *item = strsep(&rest, ","); item && list.count < LIST_MAX; item = strsep(&rest, ",")) {
-    char *end;
-    double value = strtod(item, &end);
-    if (end == item || *end || !(value >= 0 && value <= most)) {
-      options_refuse(ranks->rank, "%s takes numbers from 0 to %g, not \"%s\"", option, most, item);
-      list.count = 0;
-      return list;
-    }
-    list.value[list.count++] = value;
-  }
-  return list;
-}
-
 static int op_has_rows(int64_t op) {
-  return op == OP_GATHER || op == OP_SCATTER || op == OP_SMALL || op == OP_REPLAY || op == OP_EMBEDDING;
+  return op == OP_GATHER || op == OP_SCATTER || op == OP_SMALL || op == OP_REPLAY;
 }
 static int op_has_table(int64_t op) { return op != OP_BARRIER && op != OP_COMMUNICATOR && op != OP_MEET; }
 
@@ -148,8 +124,6 @@ static bench_result_t measure(bench_rank_t *rank, const bench_case_t *what) {
       return bench_communicator(rank, what);
     case OP_MEET:
       return bench_meeting(rank, what);
-    case OP_EMBEDDING:
-      return bench_embedding(rank, what);
     default:
       return bench_rows(rank, what);
   }
@@ -191,15 +165,6 @@ static void print_case(const bench_case_t *what, const bench_result_t *r, int si
          rows ? name_of(dtype_words, (int)what->output_dtype) : "-",
          rows ? name_of(dtype_words, (int)what->index_dtype) : "-", cols, table_mib, call_rows, r->call_us, each, all,
          ref, ratio, r->reference ? r->reference : "-", check);
-  if (r->best_hits > 0) {
-    printf("#   power law %.2f, cache ratio %.3f: ", what->exponent, what->cache_ratio);
-    if (r->lookups > 0)
-      printf("hit rate %.3f in the third turn of the batches, %.3f of that of", r->hits / r->lookups,
-             r->hits / r->best_hits);
-    else
-      printf("no statistics in this library;");
-    printf(" the best fixed rows (%.3f)\n", r->best_hits / ((double)what->call_rows * size * BENCH_BATCHES));
-  }
   fflush(stdout);
 }
 
@@ -208,11 +173,6 @@ static void run_case(bench_rank_t *rank, const bench_case_t *what, tally_t *tall
   if (what->op == OP_REPLAY && !rank->device.driver) {
     tally->unsupported++;
     if (rank->ranks->rank == 0) printf("%-12s needs a GPU: there are no graphs without one\n", "replay");
-    return;
-  }
-  if (what->op == OP_EMBEDDING && what->cache_ratio > 0 && what->type == WHOLEMEMORY_MT_HIERARCHY) {
-    tally->unsupported++;
-    if (rank->ranks->rank == 0) printf("%-12s hierarchy tables have no cache\n", "embedding");
     return;
   }
   if (op_has_table(what->op) && rank->api->wholememory_communicator_support_type_location(
@@ -227,9 +187,6 @@ static void run_case(bench_rank_t *rank, const bench_case_t *what, tally_t *tall
   r.call_us = ranks_max(rank->ranks, r.call_us);
   r.reference_us = ranks_max(rank->ranks, r.reference_us);
   r.wrong_values = ranks_sum(rank->ranks, r.wrong_values);
-  r.lookups = ranks_sum(rank->ranks, r.lookups);
-  r.hits = ranks_sum(rank->ranks, r.hits);
-  r.best_hits = ranks_sum(rank->ranks, r.best_hits);
   if (r.wrong_values > 0) tally->wrong++;
   int verified = op_has_rows(what->op) ? rank->settings->verify : 1;
   if (rank->ranks->rank == 0) print_case(what, &r, rank->ranks->size, verified);
@@ -237,7 +194,6 @@ static void run_case(bench_rank_t *rank, const bench_case_t *what, tally_t *tall
 
 typedef struct {
   list_t ops, types, locations, dtypes, outputs, indexes, columns, rows, table_mib;
-  fractions_t exponents, ratios;
 } grid_t;
 
 /* Gives a case its sizes: a table of whole rows, and by default as many rows a call as make 64 MiB. */
@@ -265,14 +221,7 @@ static void run_rows(bench_rank_t *rank, const grid_t *g, bench_case_t what, int
             what.index_dtype = (wholememory_dtype_t)g->indexes.value[i];
             what.columns = g->columns.value[c];
             bench_case_t full = sized(what, table_mib, g->rows.value[n]);
-            int laws = what.op == OP_EMBEDDING ? g->exponents.count : 1;
-            int ratios = what.op == OP_EMBEDDING ? g->ratios.count : 1;
-            for (int law = 0; law < laws; law++)
-              for (int ratio = 0; ratio < ratios; ratio++) {
-                full.exponent = g->exponents.value[law];
-                full.cache_ratio = g->ratios.value[ratio];
-                run_case(rank, &full, tally);
-              }
+            run_case(rank, &full, tally);
           }
 }
 
@@ -313,9 +262,7 @@ static int make_grid(bench_rank_t *rank, const request_t *r, grid_t *g) {
   g->columns = read_numbers(ranks, "--cols", r->columns);
   g->table_mib = read_numbers(ranks, "--table-mib", r->table_mib ? r->table_mib : gpu ? "4096" : "256");
   g->rows = r->rows ? read_numbers(ranks, "--rows", r->rows) : (list_t){{0}, 1};
-  g->exponents = read_fractions(ranks, "--zipf", r->exponents, 10);
-  g->ratios = read_fractions(ranks, "--cache", r->ratios, 1);
-  return g->exponents.count && g->ratios.count && g->ops.count && g->types.count && g->locations.count && g->dtypes.count && g->outputs.count &&
+  return g->ops.count && g->types.count && g->locations.count && g->dtypes.count && g->outputs.count &&
          g->indexes.count && g->columns.count && g->table_mib.count && g->rows.count;
 }
 
@@ -375,8 +322,6 @@ int main(int argc, char **argv) {
                    "128",
                    NULL,
                    NULL,
-                   "0.8,0.99,1.1",
-                   "0.05,0.2",
                    NULL,
                    7,
                    0,
@@ -385,7 +330,7 @@ int main(int argc, char **argv) {
                    0};
   const option_t options[] = {
       {"--lib", "PATH", "the library to drive (needed)", &r->library, NULL, NULL},
-      {"--op", "LIST", "gather scatter small malloc load load-fresh barrier communicator meet replay embedding, or all", &r->ops, NULL, NULL},
+      {"--op", "LIST", "gather scatter small malloc load load-fresh barrier communicator meet replay, or all", &r->ops, NULL, NULL},
       {"--type", "LIST", "continuous chunked distributed hierarchy, or all (continuous)", &r->types, NULL, NULL},
       {"--loc", "LIST", "device host, or all (device with a GPU, else host)", &r->locations, NULL, NULL},
       {"--dtype", "LIST", "of the table: float half double bf16 int int64 int16 int8 (float)", &r->dtypes, NULL, NULL},
@@ -394,8 +339,6 @@ int main(int argc, char **argv) {
       {"--cols", "LIST", "elements in a row (128)", &r->columns, NULL, NULL},
       {"--rows", "LIST", "rows a call of each rank (as many as make 64 MiB)", &r->rows, NULL, NULL},
       {"--table-mib", "LIST", "size of the table in MiB (256; with a GPU 4096)", &r->table_mib, NULL, NULL},
-      {"--zipf", "LIST", "embedding: exponents of the law rows are drawn by, 0 all alike (0.8,0.99,1.1)", &r->exponents, NULL, NULL},
-      {"--cache", "LIST", "embedding: cache ratios, 0 no cache (0.05,0.2)", &r->ratios, NULL, NULL},
       {"--order", "ORDER", "of the rows asked for: random sorted sequential (random)", &r->order, NULL, NULL},
       {"--sms", "N", "gather_sms and scatter_sms, -1 is automatic (-1)", NULL, &r->width, NULL},
       {"--reps", "N", "repetitions, of which the median counts (7)", NULL, &r->repetitions, NULL},
@@ -409,8 +352,7 @@ int main(int argc, char **argv) {
       "LIST is one or more names or numbers with commas between; every combination is a case.\n"
       "small is a gather of one row, malloc is create and free, load goes into a table written before,\n"
       "load-fresh is create and load, meet a gather of no rows from a DISTRIBUTED table (its ranks meet twice),\n"
-      "replay a gather that was recorded in a CUDA graph, embedding gathers of 64 batches in turn through a cache in DEVICE memory\n"
-      "of the table's type, which adjusts itself to them; its hit rate stands beside that of the best fixed rows. Beside some calls stands a reference: the same work without the library.",
+      "replay a gather that was recorded in a CUDA graph. Beside some calls stands a reference: the same work without the library.",
       "", options};
   command_t command = options_begin(&program, argc, argv);
   int rank = 0;
