@@ -11,6 +11,8 @@
 #include "rows.h"
 
 enum { BAD_INPUT = WHOLEMEMORY_INVALID_INPUT, VALUE = WHOLEMEMORY_INVALID_VALUE, LINES = 32 };
+/* More blocks of scratch than a call asks for. */
+enum { MOST_BLOCKS = 14 };
 
 typedef struct { wholememory_memory_type_t type; wholememory_memory_location_t location; const char* name; } kind_of_cache;
 static const kind_of_cache caches[] = {
@@ -233,6 +235,35 @@ static void one_rank_fails(wm_rank* r, const wm_kind* table, wholememory_comm_t 
         gather(&e, (draw){.ids = WHOLEMEMORY_DT_INT64, .to = WHOLEMEMORY_DT_FLOAT, .count = 90, .seed = (uint64_t)i, .adjust = adjust}, "beside a rank that fails");
     }
   }
+  OK(wholememory_communicator_barrier(comm));
+  wm_rows_drop(&e);
+}
+
+/* The k-th block of scratch of one rank is refused, for every k there is: nobody waits, and what is read later is right. */
+static void refused_blocks(wm_rank* r, wholememory_comm_t comm, const wm_kind* table, wholememory_comm_t cache_comm, kind_of_cache cache) {
+  wm_rows e = cached_rows(comm, cache_comm, (wm_rows_shape){.kind = *table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 200, .columns = 8}, cache, WHOLEMEMORY_AT_READONLY, 0.2f);
+  wm_rows_fill(&e, wm_value, 0);
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, 80, 1, 1, 0, 0}), out = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, 80, 8, 8, 0, 0});
+  for (int64_t i = 0; i < 80; i++) wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&ids, i, 0), (uint64_t)((i * i + 7 * e.rank) % 200));
+  wm_array_push(&ids);
+  for (int adjust = 0; adjust < 2; adjust++) {
+    wm_env env;
+    for (int k = 1; k <= MOST_BLOCKS; k++) {
+      wm_env_start(&env);
+      env.fail_at = r->rank == r->size - 1 ? k : 0;
+      int code = wholememory_embedding_gather(e.embedding, ids.tensor, out.tensor, adjust, &env.fns, 0);
+      wm_finish();
+      BALANCED(&env);
+      /* Where a block only makes things faster (on GPUs), its refusal is no failure. */
+      bool refused = env.fail_at && env.mallocs >= k;
+      if (code != 0 || (refused && !wm_gpu())) wm_check_code(WHOLEMEMORY_OUT_OF_MEMORY, code, __FILE__, __LINE__, "a cached gather beside refused scratch");
+      if (k == MOST_BLOCKS) CHECK(!refused);
+      OK(wholememory_communicator_barrier(comm));
+    }
+    gather(&e, (draw){.ids = WHOLEMEMORY_DT_INT, .to = WHOLEMEMORY_DT_FLOAT, .count = 120, .seed = 5, .adjust = adjust}, "after refused scratch");
+  }
+  wm_array_drop(&ids);
+  wm_array_drop(&out);
   OK(wholememory_communicator_barrier(comm));
   wm_rows_drop(&e);
 }
@@ -511,6 +542,29 @@ static void trainings(wm_rank* r) {
   }
 }
 
+/* The communicator of a cache apart goes first: the embedding cannot be read any more, and can be destroyed. */
+static void cache_first(wm_rank* r) {
+  wholememory_comm_t alone;
+  OK(wholememory_split_communicator(&alone, wm_world(r), r->rank, 0));
+  wm_kind table = {WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_HOST, "DISTRIBUTED HOST"};
+  wm_rows e = cached_rows(wm_world(r), alone, (wm_rows_shape){.kind = table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 90, .columns = 4}, caches[1], WHOLEMEMORY_AT_READONLY, 0.5f);
+  wm_rows_fill(&e, wm_value, 0);
+  gather(&e, (draw){.ids = WHOLEMEMORY_DT_INT, .to = WHOLEMEMORY_DT_FLOAT, .count = 70, .adjust = true}, "before the cache's communicator goes");
+  OK(wholememory_communicator_barrier(wm_world(r)));
+  OK(wholememory_destroy_communicator(alone));
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, 4, 1, 1, 0, 0}), out = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, 4, 4, 4, 0, 0});
+  wm_array_push(&ids);
+  for (int adjust = 0; adjust < 2; adjust++) EXPECT(BAD_INPUT, wholememory_embedding_gather(e.embedding, ids.tensor, out.tensor, adjust, NULL, 0));
+  EXPECT(BAD_INPUT, wholememory_embedding_drop_all_cache(e.embedding, 0));
+  wholememory_cache_stats_t stats = {.struct_size = sizeof stats};
+  EXPECT(BAD_INPUT, wholememory_embedding_get_cache_stats(e.embedding, &stats));
+  wm_array_matches(&out, "the output of a failed gather");
+  wm_array_drop(&ids);
+  wm_array_drop(&out);
+  OK(wholememory_communicator_barrier(wm_world(r)));
+  wm_rows_drop(&e);
+}
+
 /* Ranks that cannot, or are told not to, read each other's memory: ids go to the owners, rows come back. */
 static void exchanged(wm_rank* r) {
   if (!r->threads || r->rank == 0) setenv("WHOLEMEMORY_ROUTE", "exchange", 1);
@@ -531,6 +585,7 @@ static void exchanged(wm_rank* r) {
     if (r->size > 1) values(r, comm, pair, table, caches[1], (wm_rows_shape){.kind = *table, .dtype = WHOLEMEMORY_DT_BF16, .rows = 230, .columns = 9}, 0.2f);
     OK(wholememory_destroy_communicator(pair));
     trained(r, comm, table, caches[2], 2, WHOLEMEMORY_DT_FLOAT, 0.25f, 0);
+    refused_blocks(r, comm, table, comm, caches[2]);
   }
   OK(wholememory_destroy_communicator(comm));
 }
@@ -550,8 +605,11 @@ static void body(wm_rank* r) {
     if (wm_kinds[k].type == WHOLEMEMORY_MT_HIERARCHY || !wm_kind_here(r, comm, &wm_kinds[k])) continue;
     one_rank_fails(r, &wm_kinds[k], comm, caches[2]);
     one_rank_fails(r, &wm_kinds[k], other, caches[1]);
+    refused_blocks(r, comm, &wm_kinds[k], comm, caches[2]);
+    refused_blocks(r, comm, &wm_kinds[k], other, caches[1]);
   }
   side_by_side(r);
+  cache_first(r);
   untrainable(r, other);
   trainings(r);
   exchanged(r);
