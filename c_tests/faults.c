@@ -9,13 +9,14 @@
 
 #include "device.h"
 #include "launcher.h"
+#include "rows.h"
 #include "table.h"
 
 enum { RANKS = 4, BROKEN = WHOLEMEMORY_COMMUNICATION_ERROR, INPUT = WHOLEMEMORY_INVALID_INPUT };
 static const double DEADLINE_S = 5;
 
 /* ---- the ranks ---- */
-typedef struct { int rank, size, victim; wholememory_comm_t comm; wm_table shared, spread; } member;
+typedef struct { int rank, size, victim; wholememory_comm_t comm; wm_table shared, spread; wm_rows learner; } member;
 
 static void wait_for_death(const char* point) {
   wm_child_say(point, 0);
@@ -80,6 +81,23 @@ static int gather_some(member* m, wm_env* env) {
   return code;
 }
 
+/* Steps until one fails. */
+static int train(member* m, wm_env* env) {
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, 50, 1, 1, 0, 0}), grads = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, 50, 4, 4, 0, 0});
+  for (int i = 0; i < 50; i++) {
+    wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)i * 2);
+    for (int c = 0; c < 4; c++) wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&grads, i, c), 0);
+  }
+  wm_array_push(&ids);
+  wm_array_push(&grads);
+  int code;
+  do code = wholememory_embedding_gather_gradient_apply(m->learner.embedding, ids.tensor, grads.tensor, false, 0.1f, &env->fns, 0);
+  while (code == 0);
+  wm_array_drop(&ids);
+  wm_array_drop(&grads);
+  return code;
+}
+
 static int said(int code) {
   wm_child_say("done", code);
   return code;
@@ -102,6 +120,12 @@ static int last_call(member* m, const char* scenario) {
     if (victim) wm_child_say("point", 0);
     while ((code = gather_some(m, &env)) == 0) {}
     said(code);
+    BALANCED(&env);
+    return code;
+  }
+  if (is(scenario, "steps")) {
+    if (victim) wm_child_say("point", 0);
+    code = said(train(m, &env));
     BALANCED(&env);
     return code;
   }
@@ -155,9 +179,18 @@ static void with_communicator(member* m, const char* scenario) {
   OK(wholememory_create_communicator(&m->comm, wm_child_id(m->rank, 0), m->rank, m->size));
   m->shared = wm_table_make(m->comm, (wm_shape){.kind = wm_kinds[1], .dtype = WHOLEMEMORY_DT_INT, .rows = 100, .columns = 4});
   m->spread = wm_table_make(m->comm, (wm_shape){.kind = wm_kinds[4], .dtype = WHOLEMEMORY_DT_INT, .rows = 100, .columns = 4});
+  if (is(scenario, "steps")) {
+    m->learner = wm_rows_make(m->comm, (wm_rows_shape){.kind = wm_kinds[5], .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 100, .columns = 4});
+    wholememory_embedding_optimizer_t optimizer;
+    OK(wholememory_create_embedding_optimizer(&optimizer, WHOLEMEMORY_OPT_LAZY_ADAM));
+    OK(wholememory_embedding_set_optimizer(m->learner.embedding, optimizer));
+    wholememory_destroy_embedding_optimizer(optimizer);
+  }
   wm_child_say("ready", 0);
   int code = last_call(m, scenario);
   if (code == BROKEN && m->comm) aftermath(m);
+  /* Destroying an embedding needs nobody. */
+  if (m->learner.embedding) EXPECT(0, wholememory_destroy_embedding(m->learner.embedding));
 }
 
 /* Creation. "create": for one rank more than there are, so that all wait in it, connected, when the victim dies.
@@ -292,7 +325,7 @@ int main(int argc, char** argv) {
   if (wm_child_start(argc, argv, &rank, &size, &scenario)) return a_rank(rank, size, scenario);
   wm_alarm(wm_gpu() ? 200 : 110);
   wm_leftovers before = wm_leftovers_now();
-  const char* const scenarios[] = {"barrier", "hub", "idle", "gather", "gathers", "gathers-exchange", "pair", "pair-exchange", "malloc", "free",
+  const char* const scenarios[] = {"barrier", "hub", "idle", "gather", "gathers", "gathers-exchange", "steps", "pair", "pair-exchange", "malloc", "free",
                                    "destroy", "finalize", "forked", "exit"};
   for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
     if (argc < 2 || is(argv[1], scenarios[i])) one_death(scenarios[i]);

@@ -1,6 +1,8 @@
 /* Training: short vectors for words are learned so that the product of two is the cosine of the long vectors in a file. Pairs
- * are drawn as words are used, the frequent ones often. Each rank draws pairs of its own; the table is spread over all. */
+ * are drawn as words are used, the frequent ones often. Each rank draws pairs of its own; the table is spread over the hosts'
+ * memory, and a part of its rows is cached in the devices'. */
 #include <math.h>
+#include <wholememory/cache_stats.h>
 #include <wholememory/embedding.h>
 
 #include "common.h"
@@ -10,6 +12,7 @@ enum { FILE_COLUMNS = 100, MOST_COLUMNS = 64 };
 typedef struct {
   const char *vectors_file;
   const char *optimizer;
+  long cached; /* in percent of the rows */
   long columns;
   long steps;
   long pairs;
@@ -153,14 +156,30 @@ static wholememory_optimizer_type_t optimizer_named(const char *name) {
   return WHOLEMEMORY_OPT_NONE;
 }
 
+/* Of the lookups of all ranks, how many found their row in the cache. */
+static void print_hit_rate(ranks_t *ranks, wholememory_embedding_t embedding) {
+  wholememory_cache_stats_t stats = {.struct_size = sizeof stats};
+  TRY(ranks, wholememory_embedding_get_cache_stats(embedding, &stats));
+  double lookups = ranks_sum(ranks, (double)stats.lookups), hits = ranks_sum(ranks, (double)stats.hits);
+  double capacity = ranks_sum(ranks, (double)stats.capacity_rows), loads = ranks_sum(ranks, (double)stats.loads);
+  if (ranks->rank == 0)
+    printf("the cache of %.0f rows answered %.1f %% of %.0f lookups; %.0f rows were loaded\n", capacity,
+           lookups > 0 ? 100 * hits / lookups : 0, lookups, loads);
+}
+
 static int train(ranks_t *ranks, const settings_t *settings, const words_t *words) {
   device_t device = device_open(ranks->rank);
   wholememory_comm_t communicator = connect_ranks(ranks);
 
   wholememory_tensor_description_t shape = table_of(words->count, settings->columns, WHOLEMEMORY_DT_FLOAT);
+  wholememory_embedding_cache_policy_t policy = NULL;
+  if (settings->cached)
+    TRY(ranks, wholememory_create_embedding_cache_policy(&policy, communicator, WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_DEVICE,
+                                                         WHOLEMEMORY_AT_READWRITE, (float)settings->cached / 100));
   wholememory_embedding_t embedding;
-  TRY(ranks, wholememory_create_embedding(&embedding, &shape, communicator, WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_DEVICE, NULL,
+  TRY(ranks, wholememory_create_embedding(&embedding, &shape, communicator, WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_HOST, policy,
                                           NULL, -1, 0));
+  TRY(ranks, wholememory_destroy_embedding_cache_policy(policy));
   start_rows(ranks, &device, wholememory_embedding_get_embedding_tensor(embedding), settings->columns);
   wholememory_embedding_optimizer_t optimizer;
   TRY(ranks, wholememory_create_embedding_optimizer(&optimizer, optimizer_named(settings->optimizer)));
@@ -190,6 +209,7 @@ static int train(ranks_t *ranks, const settings_t *settings, const words_t *word
     printf("the loss fell from %.5f to %.5f\n", first, last);
     fflush(stdout);
   }
+  if (settings->cached) print_hit_rate(ranks, embedding);
   batch_drop(ranks, &device, &batch);
   wholememory_destroy_embedding_optimizer(optimizer);
   TRY(ranks, wholememory_destroy_embedding(embedding));
@@ -199,6 +219,10 @@ static int train(ranks_t *ranks, const settings_t *settings, const words_t *word
 
 static int run(ranks_t *ranks, void *argument) {
   const settings_t *settings = argument;
+  if (settings->cached < 0 || settings->cached > 100) {
+    options_refuse(ranks->rank, "--cached %ld: it is in percent, from 0 (no cache) to 100", settings->cached);
+    return 2;
+  }
   if (settings->columns < 1 || settings->columns > MOST_COLUMNS || settings->steps < 10 || settings->pairs < 1 || settings->pairs > 1 << 20) {
     options_refuse(ranks->rank, "--columns %ld --steps %ld --pairs %ld: columns are from 1 to %d, steps at least 10, pairs from 1 to %d",
                    settings->columns, settings->steps, settings->pairs, MOST_COLUMNS, 1 << 20);
@@ -215,10 +239,11 @@ static int run(ranks_t *ranks, void *argument) {
 }
 
 int main(int argc, char **argv) {
-  settings_t settings = {"examples_c/data/words.f32", "adam", 16, 300, 1000};
+  settings_t settings = {"examples_c/data/words.f32", "adam", 20, 16, 300, 1000};
   const option_t options[] = {
       {"--vectors", "FILE", "float32 rows of 100, the words used most first (examples_c/data/words.f32)", &settings.vectors_file, NULL, NULL},
       {"--optimizer", "NAME", "sgd, adam, rmsprop or adagrad (adam)", &settings.optimizer, NULL, NULL},
+      {"--cached", "N", "percent of the rows that the cache holds, 0 for none (20)", NULL, &settings.cached, NULL},
       {"--columns", "N", "floats of a learned vector (16)", NULL, &settings.columns, NULL},
       {"--steps", "N", "gradient steps (300)", NULL, &settings.steps, NULL},
       {"--pairs", "N", "pairs of words that each rank draws for a step (1000)", NULL, &settings.pairs, NULL},

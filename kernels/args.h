@@ -35,6 +35,8 @@ typedef struct wmk_rows_args {
   uint64_t count;
   // NULL, or `count` positions: ids are taken, and plain rows moved, in this order.
   const uint32_t *order;
+  // NULL, or on the device: how many of the `count` (in their order) there are.
+  const uint32_t *count_at;
   uint64_t plain;
   uint64_t plain_stride_bytes;
   // Elements of a row; its bytes on either side are below 2^31 - 64.

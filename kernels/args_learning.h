@@ -10,9 +10,9 @@ extern "C" {
 // Of how many sorted rows wmk_group leaves one word that is zero, for an operation on them to count in.
 #define WMK_GROUP_WINDOW 64
 
-// Sorts ids for an operation on each of the rows they name. The rows [first_row, first_row + rows) are numbered from 0; ids
-// of others become `rows` and so come last. Equal rows stay in the order of their positions. A row's number has 4 bytes
-// where `rows` fits, else 8.
+// Brings ids of the same row together, for an operation on each of the rows they name. The rows [first_row, first_row +
+// rows) are numbered from 0; ids of others become `rows` and come last. Ids of one row stay in the order of their positions.
+// A row's number has 4 bytes where `rows` fits, else 8.
 typedef struct wmk_group_args {
   const void *ids;
   uint64_t count;  // below 2^31
@@ -27,7 +27,7 @@ typedef struct wmk_group_args {
   uint64_t *positions_at;
   uint64_t *zeros_at;
   uint32_t id_bytes;  // 4 or 8, signed
-  uint32_t reserved;
+  uint32_t ascends;   // 1: rows ascend, for memory that likes neighbours; 0: they come in any order
 } wmk_group_args;
 
 int wmk_group(const wmk_group_args *args, wmk_stream stream);

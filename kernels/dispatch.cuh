@@ -120,6 +120,25 @@ inline row_shape shape_for(const wmk_rows_args &args, bool scatters) {
   return shape;
 }
 
+// Everything but the pieces of a launch.
+template <int kMost>
+Job<kMost> job_for(const wmk_rows_args &args, const row_shape &shape, bool scatters) {
+  Job<kMost> job{};
+  job.table = pack_places<kMost>(args.table.bases, args.table.start_rows, args.table.places, args.table.offset_bytes,
+                                 args.table.stride_bytes, args.table.rows);
+  job.ids = args.ids;
+  job.order = args.order;
+  job.count = args.count_at;
+  job.plain = args.plain;
+  job.plain_stride_bytes = args.plain_stride_bytes;
+  job.plain_rows = args.count;
+  job.by = split_of(static_cast<uint32_t>(shape.pieces_per_row));
+  job.cols = static_cast<uint32_t>(args.cols);
+  job.wide_ids = args.id_bytes == 8;
+  job.scatters = scatters;
+  return job;
+}
+
 template <class Picker, int kMost>
 cudaError_t launch(const wmk_rows_args &args, bool scatters, cudaStream_t stream) {
   const row_shape shape = shape_for(args, scatters);
@@ -133,18 +152,7 @@ cudaError_t launch(const wmk_rows_args &args, bool scatters, cudaStream_t stream
       args.cols > most_cols || args.blocks == 0) {
     return cudaErrorInvalidValue;
   }
-  Job<kMost> job{};
-  job.table = pack_places<kMost>(args.table.bases, args.table.start_rows, args.table.places, args.table.offset_bytes,
-                                 args.table.stride_bytes, args.table.rows);
-  job.ids = args.ids;
-  job.order = args.order;
-  job.plain = args.plain;
-  job.plain_stride_bytes = args.plain_stride_bytes;
-  job.plain_rows = args.count;
-  job.by = split_of(static_cast<uint32_t>(shape.pieces_per_row));
-  job.cols = static_cast<uint32_t>(args.cols);
-  job.wide_ids = args.id_bytes == 8;
-  job.scatters = scatters;
+  Job<kMost> job = job_for<kMost>(args, shape, scatters);
   const uint64_t rows_a_launch = (pieces_limit - 1) / shape.pieces_per_row;
   for (uint64_t first = 0; first < args.count; first += rows_a_launch) {
     const uint64_t rows = args.count - first < rows_a_launch ? args.count - first : rows_a_launch;

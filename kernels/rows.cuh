@@ -20,6 +20,8 @@ struct Job {
   places<kMost> table;
   const void *ids;
   const uint32_t *order;
+  // NULL, or on the device: how many rows there are, `pieces` being for the most there can be.
+  const uint32_t *count;
   uint64_t plain;
   uint64_t plain_stride_bytes;
   uint64_t plain_rows;
@@ -56,9 +58,18 @@ __device__ __forceinline__ bool scatters(const Job<kMost> &job) {
   return kWay == Way::kScatter || (kWay == Way::kEither && job.scatters);
 }
 
-// The pieces first_piece, first_piece + stride and so on.
+// The pieces of the launch.
+template <int kMost>
+__device__ __forceinline__ uint32_t pieces_of(const Job<kMost> &job) {
+  if (job.count == nullptr) return job.pieces;
+  const uint64_t rows = *job.count;
+  const uint64_t pieces = rows > job.first ? (rows - job.first) * job.by.per_row : 0;
+  return pieces < job.pieces ? static_cast<uint32_t>(pieces) : job.pieces;
+}
+
+// The pieces first_piece, first_piece + stride and so on, those before `end`.
 template <Way kWay, int kFlight, int kMost>
-__device__ __forceinline__ void locate(const Job<kMost> &job, uint32_t first_piece, uint32_t stride,
+__device__ __forceinline__ void locate(const Job<kMost> &job, uint32_t first_piece, uint32_t stride, uint32_t end,
                                        Cell (&cells)[kFlight]) {
   const bool scatter = scatters<kWay>(job);
   uint64_t row[kFlight], id[kFlight];
@@ -66,7 +77,7 @@ __device__ __forceinline__ void locate(const Job<kMost> &job, uint32_t first_pie
   for (int k = 0; k < kFlight; k++) {
     const uint32_t piece = first_piece + k * stride;
     const uint32_t r = row_of(job.by, piece);
-    cells[k].live = piece < job.pieces;
+    cells[k].live = piece < end;
     cells[k].place = piece - r * job.by.per_row;
     row[k] = job.first + r;
   }
@@ -99,15 +110,15 @@ __device__ __forceinline__ void locate(const Job<kMost> &job, uint32_t first_pie
   }
 }
 
-// kCount elements a piece, aligned on both sides, and whole pieces a row.
-template <class From, class To, int kCount, int kFlight, int kBlocks, Way kWay, int kMost>
-__global__ void __launch_bounds__(kThreads, kBlocks) aligned_rows(const __grid_constant__ Job<kMost> job) {
+// A block's part of the work of `blocks` of them: kCount elements a piece, aligned on both sides, and whole pieces a row.
+template <class From, class To, int kCount, int kFlight, Way kWay, int kMost>
+__device__ __forceinline__ void move_aligned(const Job<kMost> &job, uint32_t block, uint32_t blocks) {
   constexpr uint32_t kTile = kThreads * kFlight;
   constexpr int kFromBytes = sizeof(From) * kCount, kToBytes = sizeof(To) * kCount;
-  const uint32_t step = gridDim.x * kTile;
-  for (uint32_t tile = blockIdx.x * kTile; tile < job.pieces; tile += step) {
+  const uint32_t step = blocks * kTile, pieces = pieces_of(job);
+  for (uint32_t tile = block * kTile; tile < pieces; tile += step) {
     Cell cells[kFlight];
-    locate<kWay>(job, tile + threadIdx.x, kThreads, cells);
+    locate<kWay>(job, tile + threadIdx.x, kThreads, pieces, cells);
     Bits<kFromBytes> in[kFlight];
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
@@ -124,6 +135,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) aligned_rows(const __grid_c
       }
     }
   }
+}
+
+template <class From, class To, int kCount, int kFlight, int kBlocks, Way kWay, int kMost>
+__global__ void __launch_bounds__(kThreads, kBlocks) aligned_rows(const __grid_constant__ Job<kMost> job) {
+  move_aligned<From, To, kCount, kFlight, kWay>(job, blockIdx.x, gridDim.x);
   arrive_with_last_block(job.board);
 }
 
@@ -141,18 +157,18 @@ __device__ __forceinline__ void copy_elements(uint64_t from, uint64_t to, int be
 // needs is a window into two neighbouring aligned words of the row read: a lane loads the first, the second is the next
 // lane's. So a row has a piece more than it needs, and a warp's last lane loads only, what the next warp's first one
 // stores. Words may stick out of a row, into its neighbours.
-template <class From, class To, int kCount, int kFlight, int kBlocks, Way kWay, int kMost>
-__global__ void __launch_bounds__(kThreads, kBlocks) shifted_rows(const __grid_constant__ Job<kMost> job) {
+template <class From, class To, int kCount, int kFlight, Way kWay, int kMost>
+__device__ __forceinline__ void move_shifted(const Job<kMost> &job, uint32_t block, uint32_t blocks) {
   constexpr uint32_t kTile = kShiftedStride * kFlight;
   constexpr int kFromBytes = sizeof(From) * kCount, kToBytes = sizeof(To) * kCount;
-  const uint32_t step = gridDim.x * kTile;
+  const uint32_t step = blocks * kTile, pieces = pieces_of(job);
   const uint32_t lane = threadIdx.x % 32, mine = threadIdx.x / 32 * 31 + lane;
   const int cols = static_cast<int>(job.cols), row_bytes = cols * static_cast<int>(sizeof(From));
   // Else a word could reach beyond the neighbours.
   const bool wide_rows = (scatters<kWay>(job) ? job.plain_stride_bytes : job.table.stride_bytes) >= kFromBytes;
-  for (uint32_t tile = blockIdx.x * kTile; tile < job.pieces; tile += step) {
+  for (uint32_t tile = block * kTile; tile < pieces; tile += step) {
     Cell cells[kFlight];
-    locate<kWay>(job, tile + mine, kShiftedStride, cells);
+    locate<kWay>(job, tile + mine, kShiftedStride, pieces, cells);
     // Of a piece, the first element (those before 0 belong to the row before) and where its window begins in the word.
     int first[kFlight];
     uint32_t skip[kFlight];
@@ -192,6 +208,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) shifted_rows(const __grid_c
       }
     }
   }
+}
+
+template <class From, class To, int kCount, int kFlight, int kBlocks, Way kWay, int kMost>
+__global__ void __launch_bounds__(kThreads, kBlocks) shifted_rows(const __grid_constant__ Job<kMost> job) {
+  move_shifted<From, To, kCount, kFlight, kWay>(job, blockIdx.x, gridDim.x);
   arrive_with_last_block(job.board);
 }
 

@@ -1,4 +1,4 @@
-// The gradient step: which kernel, and how many blocks of it.
+// The gradient step: which kernel.
 
 #include "step_launch.cuh"
 #include "told.cuh"
@@ -7,56 +7,37 @@ namespace wmk {
 
 namespace {
 
-constexpr int kFlight = 8;
-constexpr int kTeamRows = 4;
-// Blocks of a multiprocessor: what registers allow.
-constexpr int blocks_for(Kind kind) { return kind == Kind::kSgd ? 4 : 3; }
+constexpr int kFlight = 4;
+constexpr int kTeamRows = 8;
+constexpr bool kPrepares = false;
+constexpr int kBlocks = 4;
 
-struct Choice {
-  Kernel kernel = nullptr;
-  uint32_t elements = 0;  // of a piece
-};
-
-template <Kind kKind, class T, class G>
+template <Kind kKind, bool kFloatRow, bool kFloatGradient, bool kAligned>
 Choice choice() {
-  return {step_kernel<kKind, T, G, kFlight, kTeamRows, blocks_for(kKind)>, kPieceElements<T, G>};
+  using S = Shape<kKind, kFloatRow, kFloatGradient, kAligned>;
+  return {step_kernel<S, kFlight, kTeamRows, kPrepares, kBlocks>, S::kCount, kTeamRows};
 }
 
-template <Kind kKind, class T>
-Choice choose(uint32_t gradient_dtype) {
-  switch (gradient_dtype) {
-    case dtype_float:
-      return choice<kKind, T, float>();
-    case dtype_half:
-      return choice<kKind, T, half_bits>();
-    case dtype_bf16:
-      return choice<kKind, T, bf16_bits>();
-  }
-  return {};
+template <Kind kKind, bool kFloatRow>
+Choice choose(bool float_gradient, bool aligned) {
+  if (float_gradient) return aligned ? choice<kKind, kFloatRow, true, true>() : choice<kKind, kFloatRow, true, false>();
+  return aligned ? choice<kKind, kFloatRow, false, true>() : choice<kKind, kFloatRow, false, false>();
 }
 
 template <Kind kKind>
-Choice choose(uint32_t table_dtype, uint32_t gradient_dtype) {
-  switch (table_dtype) {
-    case dtype_float:
-      return choose<kKind, float>(gradient_dtype);
-    case dtype_half:
-      return choose<kKind, half_bits>(gradient_dtype);
-    case dtype_bf16:
-      return choose<kKind, bf16_bits>(gradient_dtype);
-  }
-  return {};
+Choice choose(bool float_row, bool float_gradient, bool aligned) {
+  return float_row ? choose<kKind, true>(float_gradient, aligned) : choose<kKind, false>(float_gradient, aligned);
 }
 
-Choice choose(uint32_t optimizer, uint32_t table_dtype, uint32_t gradient_dtype) {
+Choice choose(uint32_t optimizer, bool float_row, bool float_gradient, bool aligned) {
   switch (optimizer) {
     case optimizer_sgd:
-      return choose<Kind::kSgd>(table_dtype, gradient_dtype);
+      return choose<Kind::kSgd>(float_row, float_gradient, aligned);
     case optimizer_lazy_adam:
-      return choose<Kind::kAdam>(table_dtype, gradient_dtype);
+      return choose<Kind::kAdam>(float_row, float_gradient, aligned);
     case optimizer_rms_prop:
     case optimizer_ada_grad:
-      return choose<Kind::kOneState>(table_dtype, gradient_dtype);
+      return choose<Kind::kOneState>(float_row, float_gradient, aligned);
   }
   return {};
 }
@@ -64,22 +45,25 @@ Choice choose(uint32_t optimizer, uint32_t table_dtype, uint32_t gradient_dtype)
 cudaError_t load_kernels() {
   cudaFuncAttributes attributes;
   for (uint32_t optimizer : {optimizer_sgd, optimizer_lazy_adam, optimizer_rms_prop}) {
-    for (uint32_t table : {dtype_float, dtype_half, dtype_bf16}) {
-      for (uint32_t gradient : {dtype_float, dtype_half, dtype_bf16}) {
-        const Kernel kernel = choose(optimizer, table, gradient).kernel;
-        const cudaError_t code = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(kernel));
-        if (code != cudaSuccess) return code;
-      }
+    for (uint32_t way = 0; way < 8; way++) {
+      const Kernel kernel = choose(optimizer, way & 1, way & 2, way & 4).kernel;
+      const cudaError_t code = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(kernel));
+      if (code != cudaSuccess) return code;
     }
   }
   return cudaSuccess;
 }
 
+bool learns(uint32_t dtype) { return dtype == dtype_float || dtype == dtype_half || dtype == dtype_bf16; }
+
 cudaError_t step(const wmk_step_args *args, cudaStream_t stream) {
   if (args == nullptr) return load_kernels();
-  const Choice chosen = choose(args->rule.optimizer, args->table_dtype, args->gradient_dtype);
+  if (!learns(args->table_dtype) || !learns(args->gradient_dtype)) return cudaErrorInvalidValue;
+  const bool float_row = args->table_dtype == dtype_float, float_gradient = args->gradient_dtype == dtype_float;
+  Choice chosen = choose(args->rule.optimizer, float_row, float_gradient, true);
   if (chosen.kernel == nullptr) return cudaErrorInvalidValue;
-  return launch_step(*args, chosen.kernel, chosen.elements, kTeamRows, stream);
+  if (!aligned_for(*args, chosen.elements)) chosen = choose(args->rule.optimizer, float_row, float_gradient, false);
+  return launch_step(*args, chosen, stream);
 }
 
 }  // namespace

@@ -10,8 +10,21 @@ namespace wmk {
 
 using Kernel = void (*)(Step);
 
-// Everything but where the sums of runs are. `elements` of a piece, `team_rows` as the kernel has them.
-inline Step step_of(const wmk_step_args &args, uint32_t elements, uint32_t team_rows) {
+// A kernel and what it was compiled for.
+struct Choice {
+  Kernel kernel = nullptr;
+  uint32_t elements = 0;  // of a piece
+  uint32_t team_rows = 0;
+};
+
+// Whether gradients can be read by pieces of so many elements.
+inline bool aligned_for(const wmk_step_args &args, uint32_t elements) {
+  const uint64_t bits = args.gradients | args.gradient_stride_bytes;
+  return bits % (elements * dtype_bytes(args.gradient_dtype)) == 0 && args.cols % elements == 0;
+}
+
+// Everything but where the sums of runs are.
+inline Step step_of(const wmk_step_args &args, const Choice &choice) {
   Step step{};
   step.keys = reinterpret_cast<const void *>(args.sorted_rows);
   step.positions = reinterpret_cast<const uint32_t *>(args.positions);
@@ -35,33 +48,32 @@ inline Step step_of(const wmk_step_args &args, uint32_t elements, uint32_t team_
               rule.epsilon,   rule.beta1,  rule.beta2,         rule.alpha};
   step.cols = static_cast<uint32_t>(args.cols);
   const uint32_t unit = access_limit / dtype_bytes(args.table_dtype);
-  step.pieces = (step.cols + unit - 1) / unit * unit / elements;
-  step.chunks = (step.pieces + 31) / 32;
+  step.pieces = (step.cols + unit - 1) / unit * unit / choice.elements;
+  step.chunks = (step.cols + 31) / 32;
   while (step.team_log < 5 && 1u << step.team_log < step.pieces) step.team_log++;
-  const uint32_t tile = (kThreads >> step.team_log) * team_rows;
+  const uint32_t tile = (kThreads >> step.team_log) * choice.team_rows;
   step.tiles = (step.count + tile - 1) / tile;
-  const uint64_t gradient_bits = args.gradients | args.gradient_stride_bytes;
-  step.aligned_gradients = gradient_bits % (elements * dtype_bytes(args.gradient_dtype)) == 0;
+  step.bf16_row = args.table_dtype == dtype_bf16;
+  step.bf16_gradient = args.gradient_dtype == dtype_bf16;
   return step;
 }
 
 // Does nothing but count the scratch where that only counts.
-inline cudaError_t launch_step(const wmk_step_args &args, Kernel kernel, uint32_t elements, uint32_t team_rows,
-                               cudaStream_t stream) {
+inline cudaError_t launch_step(const wmk_step_args &args, const Choice &choice, cudaStream_t stream) {
   const uint64_t bits =
       args.table | args.table_stride_bytes | args.states[0] | args.states[1] | args.state_stride_bytes;
   if (args.count == 0 || args.count > INT32_MAX || args.cols == 0 || args.cols >= 1u << 28 ||
       bits % access_limit != 0 || args.blocks == 0) {
     return cudaErrorInvalidValue;
   }
-  Step step = step_of(args, elements, team_rows);
+  Step step = step_of(args, choice);
   Scratch scratch(args.scratch, args.scratch_bytes);
-  const uint64_t windows = (step.count - 1) / kWindow + 1, turns = windows * 2 * step.chunks;
-  const uint64_t run_blocks = step.count > kManyGradients ? (turns + kWarps - 1) / kWarps : 0;
-  if (run_blocks > INT32_MAX / 2) return cudaErrorInvalidValue;
-  step.run_blocks = static_cast<uint32_t>(run_blocks);
-  step.run_sum_floats = uint64_t{step.pieces} * elements;
-  step.run_sums = scratch.take<float>(run_blocks == 0 ? 1 : windows * 2 * step.run_sum_floats);
+  const uint64_t windows = (step.count - 1) / kWindow + 1;
+  if (step.count > kManyGradients) {
+    step.run_blocks = static_cast<uint32_t>((windows + kBlockWindows - 1) / kBlockWindows);
+  }
+  step.run_sum_floats = uint64_t{step.pieces} * choice.elements;
+  step.run_sums = scratch.take<float>(step.run_blocks == 0 ? 1 : windows * 2 * step.run_sum_floats);
   if (scratch.counts_only()) {
     *args.needed_bytes = scratch.taken_bytes();
     return cudaSuccess;
@@ -69,7 +81,7 @@ inline cudaError_t launch_step(const wmk_step_args &args, Kernel kernel, uint32_
   if (!scratch.suffices()) return cudaErrorInvalidValue;
   const uint32_t blocks = step.run_blocks + (args.blocks < step.tiles ? args.blocks : step.tiles);
   void *parameters[] = {&step};
-  return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), dim3(blocks), dim3(kThreads), parameters, 0, stream);
+  return cudaLaunchKernel(reinterpret_cast<const void *>(choice.kernel), dim3(blocks), dim3(kThreads), parameters, 0, stream);
 }
 
 }  // namespace wmk

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Exported beside the published names, and documented.
-const ADDITIONS: [&str; 1] = ["wholememory_get_last_error"];
+const ADDITIONS: [&str; 2] = [
+    "wholememory_embedding_get_cache_stats",
+    "wholememory_get_last_error",
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -19,7 +19,7 @@ struct Header {
 
 const OP_INCLUDES: &str = "#include <wholememory/env_func_ptrs.h>\n#include <wholememory/wholememory.h>\n#include <wholememory/wholememory_tensor.h>\n";
 
-const HEADERS: [Header; 10] = [
+const HEADERS: [Header; 11] = [
     Header {
         name: "wholememory",
         about: "Communicators, memory handles and files.",
@@ -140,6 +140,14 @@ wholememory_error_code_t wholememory_scatter(wholememory_tensor_t input_tensor,
                                                       int user_defined_sms = -1,
                                                       int round_robin_size = 0);
 "#,
+    },
+    Header {
+        name: "cache_stats",
+        about: "What the cache of an embedding did.",
+        sources: &["cache_stats.rs"],
+        includes: "#include <stdint.h>\n\n#include <wholememory/embedding.h>\n",
+        macros: "",
+        defaults: "",
     },
     Header {
         name: "error",

@@ -1,6 +1,7 @@
 // Runs the formulas of kernels/common/ on numbers from stdin; kernels_common.rs compares them with those of the
 // library.
 
+#include "common/cache.h"
 #include "common/dtype.h"
 #include "common/launch.h"
 #include "common/optimizer.h"
@@ -197,6 +198,16 @@ bool shapes() {
   return true;
 }
 
+// Input: groups of centers, the fewest and the most seats of a tile.
+bool seats() {
+  std::vector<uint64_t> in = values<uint64_t>(input());
+  for (size_t i = 0; i + 2 < in.size(); i += 3) {
+    const uint32_t fewest = static_cast<uint32_t>(in[i + 1]), most = static_cast<uint32_t>(in[i + 2]);
+    put(static_cast<uint64_t>(wmk::seats_of(in[i], fewest, most)));
+  }
+  return true;
+}
+
 // Input: pairs of pieces a row and a piece's number.
 bool splits() {
   std::vector<uint64_t> in = values<uint64_t>(input());
@@ -262,6 +273,25 @@ bool optimizer() {
   return true;
 }
 
+// Input: a row, sets, words, a word of the sketch, a count.
+bool caches() {
+  std::vector<uint64_t> in = values<uint64_t>(input());
+  for (size_t i = 0; i + 4 < in.size(); i += 5) {
+    const uint64_t hash = wmk::cache_hash(in[i]);
+    put(hash);
+    put(wmk::cache_set_of(in[i], hash, in[i + 1], false));
+    put(wmk::cache_set_of(in[i], hash, in[i + 1], true));
+    put(wmk::sketch_word(hash, in[i + 2]));
+    put(static_cast<uint64_t>(wmk::sketch_estimate(in[i + 3], hash)));
+    put(wmk::sketch_counted(in[i + 3], hash));
+    put(wmk::sketch_raised(in[i + 3], hash, static_cast<uint32_t>(in[i + 4])));
+    put(wmk::counts_halved(in[i + 3]));
+  }
+  return true;
+}
+
+static_assert(sizeof(wmk::cache_head) == 128 && sizeof(wmk::cache_set) == 64, "the library counts on these");
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -274,8 +304,10 @@ int main(int argc, char **argv) {
   if (what == "keys") done = keys();
   if (what == "layouts") done = layouts();
   if (what == "shapes") done = shapes();
+  if (what == "seats") done = seats();
   if (what == "splits") done = splits();
   if (what == "accesses") done = accesses();
+  if (what == "caches") done = caches();
   if (what == "dealt") done = dealt();
   if (what == "optimizer") done = optimizer();
   return done && fflush(stdout) == 0 ? 0 : 1;

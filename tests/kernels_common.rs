@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use wholegraph::kinds::DType;
 use wholegraph::platform::cpu::address::Resolver;
+use wholegraph::platform::cpu::caching::formulas;
 use wholegraph::platform::cpu::convert::row_converter;
 use wholegraph::platform::cpu::learning::rule::{RowPowers, apply};
 use wholegraph::platform::learning::{OptimizerKind, RoundRobin, Rule};
@@ -298,6 +299,25 @@ fn launch_shapes() {
 }
 
 #[test]
+fn tiles_shrink_with_the_centers() {
+    // centers, fewest and most seats => seats
+    let table: [([u64; 3], u64); 9] = [
+        ([1, 1, 8], 1),
+        ([2047, 1, 8], 1),
+        ([4096, 1, 8], 2),
+        ([10_000, 1, 8], 4),
+        ([200_000, 1, 8], 8),
+        ([1000, 3, 32], 3),
+        ([8192, 3, 32], 4),
+        ([200_000, 3, 32], 32),
+        ([(1 << 31) - 2, 32, 32], 32),
+    ];
+    let input: Vec<u64> = table.iter().flat_map(|(case, _)| *case).collect();
+    let want: Vec<u64> = table.iter().map(|(_, seats)| *seats).collect();
+    assert_eq!(numbers("seats", &input), want);
+}
+
+#[test]
 fn pieces_find_their_rows_without_dividing() {
     let mut noise = Noise(4);
     let limit = 1u64 << 31;
@@ -448,4 +468,39 @@ fn optimizers() {
             );
         }
     }
+}
+
+#[test]
+fn caches() {
+    let mut noise = Noise(11);
+    let mut input = Vec::new();
+    let mut want = Vec::new();
+    for case in 0..5000u64 {
+        let row = noise.next() >> (32 + case % 32);
+        let (sets, words) = (
+            1 + noise.below(1 << (case % 40)),
+            1 + noise.below(1 << (case % 40)),
+        );
+        // Words of any content, sparse ones and full ones.
+        let word = [
+            noise.next(),
+            noise.next() & noise.next() & noise.next(),
+            u64::MAX,
+            0,
+        ][case as usize % 4];
+        let count = noise.below(40);
+        input.extend([row, sets, words, word, count]);
+        let hash = formulas::hash(row);
+        want.extend([
+            hash,
+            formulas::set_of(row, hash, sets, false),
+            formulas::set_of(row, hash, sets, true),
+            formulas::sketch_word(hash, words),
+            u64::from(formulas::estimate(word, hash)),
+            formulas::counted(word, hash),
+            formulas::raised(word, hash, count as u32),
+            formulas::halved(word),
+        ]);
+    }
+    assert_eq!(numbers("caches", &input), want);
 }

@@ -195,13 +195,17 @@ wholememory_tensor_t wholememory_embedding_get_optimizer_state(wholememory_embed
                                                                const char *name);
 
 /**
- * Writes changed rows of the cache back to the table. Nothing to do without a cache. INVALID_INPUT for NULL, dead or foreign embeddings.
+ * Writes changed rows of the cache (and their optimizer states) back to the table, which all ranks see there when it returns. Collective over the
+ * embedding's communicator (a cache on another one: over that). Without a cache SUCCESS and nothing to do.
+ *
+ * Errors: INVALID_INPUT for NULL, dead or foreign embeddings; CUDA_ERROR, COMMUNICATION_ERROR.
  */
 wholememory_error_code_t wholememory_embedding_writeback_cache(wholememory_embedding_t wholememory_embedding,
                                                                int64_t stream_int);
 
 /**
- * Writes back and empties the cache. Nothing to do without a cache. INVALID_INPUT for NULL, dead or foreign embeddings.
+ * As `wholememory_embedding_writeback_cache`, and empties the cache. To be called after the table was changed by other means (loaded from files,
+ * scattered to), since the cache does not notice.
  */
 wholememory_error_code_t wholememory_embedding_drop_all_cache(wholememory_embedding_t wholememory_embedding,
                                                               int64_t stream_int);

@@ -1,9 +1,9 @@
 // Checks the kernels on the current device and prints `N passed, N failed`.
-//   check_kernels [rounds] [quick|all] [section]     rounds of the gather and scatter cases (default 6); quick leaves
-//   out what is large; with a section only that one
+//   check_kernels [rounds] [quick|all] [section]     rounds of the cases made at random (default 6); quick leaves out what
+//   is large; with a section only that one
 
-#include "../args_learning.h"
 #include "check.h"
+#include "../args_learning.h"
 
 int main(int argc, char **argv) {
   // Streams that wait for each other must not share a queue.
@@ -17,6 +17,11 @@ int main(int argc, char **argv) {
   CUDA(wmk_scatter(nullptr, nullptr));
   CUDA(wmk_bucket(nullptr, nullptr));
   CUDA(wmk_meet(nullptr, nullptr));
+  CUDA(wmk_cache_adjust(nullptr, nullptr));
+  CUDA(wmk_cache_lookup(nullptr, nullptr));
+  CUDA(wmk_cache_gather(nullptr, nullptr));
+  CUDA(wmk_cache_flush(nullptr, nullptr));
+  CUDA(wmk_cache_locate(nullptr, nullptr));
   CUDA(wmk_sample(nullptr, nullptr));
   const bool quick = argc > 2 && strcmp(argv[2], "quick") == 0;
   CUDA(wmk_group(nullptr, nullptr));
@@ -36,6 +41,8 @@ int main(int argc, char **argv) {
   section("lists", [&] { check_lists(tally, quick); });
   section("ids", [&] { check_ids(tally); });
   section("rows", [&] { check_rows(tally, rounds); });
+  section("counts", [&] { check_counts(tally); });
+  section("caches", [&] { check_caches(tally, rounds); });
   section("learning", [&] { check_learning(tally, rounds); });
   section("meetings", [&] { check_meetings(tally); });
   if (!quick) section("a large gather", [&] { check_large(tally); });

@@ -1,6 +1,7 @@
 // What the checks share.
 #pragma once
 
+#include "../args_cache.h"
 #include "device.h"
 
 struct Tally {
@@ -15,6 +16,9 @@ void check_rows_in_tight_memory(Tally &tally);
 void check_large(Tally &tally);
 // The split by owner, distinct ids, reading orders, filling.
 void check_ids(Tally &tally);
+// Embedding caches; `rounds` times a dozen of them.
+void check_caches(Tally &tally, int rounds);
+void check_counts(Tally &tally);
 // Meetings of ranks on streams of one device.
 void check_meetings(Tally &tally);
 // Samplers and what they need; lists without doubles and self loops. Quick: few and small ones.

@@ -77,16 +77,22 @@ wmk_group_args group_args() {
 
 struct Variant {
   const char *name;
-  Kernel kernel;
-  uint32_t team_rows;
+  Choice choice;
 };
 
-template <Kind kKind, class T, class G>
+template <Kind kKind>
 std::vector<Variant> variants() {
-#define VARIANT(FLIGHT, ROWS, BLOCKS) \
-  { #FLIGHT " " #ROWS " " #BLOCKS, step_kernel<kKind, T, G, FLIGHT, ROWS, BLOCKS>, ROWS }
-  return {VARIANT(8, 4, 3), VARIANT(8, 4, 4), VARIANT(8, 1, 3), VARIANT(8, 8, 3), VARIANT(4, 4, 3),
-          VARIANT(4, 4, 4), VARIANT(4, 4, 5), VARIANT(4, 2, 4), VARIANT(4, 1, 4), VARIANT(4, 8, 4)};
+  using S = Shape<kKind, true, true, true>;
+#define VARIANT(FLIGHT, ROWS, PREPARES, BLOCKS)                                                \
+  {                                                                                            \
+    #FLIGHT " " #ROWS " " #PREPARES " " #BLOCKS, {                                             \
+      step_kernel<S, FLIGHT, ROWS, PREPARES, BLOCKS>, S::kCount, ROWS                          \
+    }                                                                                          \
+  }
+  return {VARIANT(4, 8, false, 3), VARIANT(4, 8, false, 4), VARIANT(4, 8, false, 5), VARIANT(4, 4, false, 4),
+          VARIANT(4, 16, false, 4), VARIANT(4, 4, true, 3), VARIANT(4, 8, true, 3), VARIANT(4, 8, true, 4),
+          VARIANT(4, 8, true, 5), VARIANT(4, 16, true, 4), VARIANT(8, 8, false, 3), VARIANT(8, 8, true, 4),
+          VARIANT(2, 8, false, 5), VARIANT(2, 8, true, 6)};
 }
 
 }  // namespace
@@ -96,9 +102,14 @@ int main(int argc, char **argv) {
   const bool all_variants = argc > 2 && std::string(argv[2]) == "variants";
   CUDA(cudaStreamCreate(&stream));
   uint64_t needed = 0;
-  auto ask = group_args();
-  ask.needed_bytes = &needed;
-  CUDA(wmk_group(&ask, stream));
+  for (uint32_t ascends : {0, 1}) {
+    uint64_t bytes = 0;
+    auto ask = group_args();
+    ask.needed_bytes = &bytes;
+    ask.ascends = ascends;
+    CUDA(wmk_group(&ask, stream));
+    needed = std::max(needed, bytes);
+  }
   std::vector<Batch *> batches;
   for (int b = 0; b < kBatches; b++) batches.push_back(new Batch(needed));
   const uint64_t row_bytes = kCols * 4;
@@ -114,7 +125,7 @@ int main(int argc, char **argv) {
     double zipf;  // below 0: all ids are one row
     uint32_t optimizer, dtype;
   };
-  printf("%-32s %8s %8s %8s %10s\n", "microseconds", "sort", "step", "both", "distinct");
+  printf("%-32s %8s %8s %8s %8s %10s\n", "microseconds", "in order", "group", "step", "both", "distinct");
   int line = 0;
   for (const Row &row : {Row{"uniform, SGD", 0, optimizer_sgd, dtype_float},
                          Row{"uniform, Adam", 0, optimizer_lazy_adam, dtype_float},
@@ -161,8 +172,9 @@ int main(int argc, char **argv) {
     step.gradient_dtype = step.table_dtype = row.dtype;
     step.blocks = UINT32_MAX;
     int turn = 0;
-    const auto sort = [&] {
+    const auto group = [&](uint32_t ascends) {
       Batch &batch = *batches[turn++ % kBatches];
+      batch.group.ascends = ascends;
       CUDA(wmk_group(&batch.group, stream));
       step.sorted_rows = batch.sorted_rows;
       step.positions = batch.positions;
@@ -176,26 +188,28 @@ int main(int argc, char **argv) {
       step.positions = batch.positions;
       step.zeros = batch.zeros;
     };
-    const double sort_us = time_us(sort);
+    const double sort_us = time_us([&] { group(1); });
+    const double group_us = time_us([&] { group(0); });
+    for (int b = 0; b < kBatches; b++) group(0);
     const double step_us = time_us([&] {
       again();
       CUDA(wmk_step(&step, stream));
     });
     const double both_us = time_us([&] {
-      sort();
+      group(0);
       CUDA(wmk_step(&step, stream));
     });
-    printf("%-32s %8.1f %8.1f %8.1f %10zu\n", row.name, sort_us, step_us, both_us, distinct);
+    printf("%-32s %8.1f %8.1f %8.1f %8.1f %10zu\n", row.name, sort_us, group_us, step_us, both_us, distinct);
     fflush(stdout);
     if (!all_variants || row.dtype != dtype_float || row.optimizer == optimizer_ada_grad) continue;
-    const auto tried = row.optimizer == optimizer_sgd ? variants<Kind::kSgd, float, float>()
-                                                      : variants<Kind::kAdam, float, float>();
+    const auto tried = row.optimizer == optimizer_sgd ? variants<Kind::kSgd>()
+                                                      : variants<Kind::kAdam>();
     for (const Variant &variant : tried) {
       const double us = time_us([&] {
         again();
-        CUDA(launch_step(step, variant.kernel, 4, variant.team_rows, stream));
+        CUDA(launch_step(step, variant.choice, stream));
       });
-      printf("  flight, rows, blocks %-9s %17.1f\n", variant.name, us);
+      printf("  flight, rows, prepares, blocks %-12s %5.1f\n", variant.name, us);
     }
   }
   return 0;

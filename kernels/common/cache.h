@@ -38,7 +38,10 @@ struct cache_set {
   // Lines whose optimizer states are here, and those of them that the states' table must learn of.
   uint32_t state_present;
   uint32_t state_dirty;
-  uint32_t reserved[6];
+  // On GPUs, of the adjustment that runs: how many rows would enter, and the last of them. 0 between adjustments.
+  uint32_t candidates;
+  uint32_t newest;
+  uint32_t reserved[4];
 };
 
 WMK_FN uint64_t cache_hash(uint64_t row) {

@@ -82,9 +82,11 @@ WMK_FN float lazy_adam(const rule &r, row_powers powers, float w, float g, float
   }
   first = averaged(r.beta1, first, g);
   second = averaged_square(r.beta2, second, g);
-  const float mean = first / minus(1.0f, powers.beta1_power);
-  const float spread = plus(sqrtf(second / minus(1.0f, powers.beta2_power)), r.epsilon);
-  return minus(w, times(r.learning_rate, mean) / spread);
+  // The divisions of a row, so that an element has only one.
+  const float rate = r.learning_rate / minus(1.0f, powers.beta1_power);
+  const float unbiased = 1.0f / minus(1.0f, powers.beta2_power);
+  const float spread = plus(sqrtf(times(second, unbiased)), r.epsilon);
+  return minus(w, times(rate, first) / spread);
 }
 
 WMK_FN float rms_prop(const rule &r, float w, float g, float &first) {

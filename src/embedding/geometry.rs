@@ -36,7 +36,8 @@ pub struct Wish<'a> {
 pub struct Geometry {
     /// Rows that ids name.
     pub logical_rows: u64,
-    /// Rows of the tensor that callers see: more under round robin, where every rank has the same number.
+    /// Rows of the tensor that callers see: more under round robin, where every rank has the same number (with a cache as many
+    /// as it has in memory).
     pub user_rows: u64,
     /// Rows in memory: more for a cached table, which is cut into sets.
     pub allocated_rows: u64,
@@ -140,15 +141,17 @@ impl Geometry {
             .checked_mul(stride)
             .filter(|elements| *elements <= i64::MAX as u64)
             .ok_or_else(too_large)?;
+        let dealt = block_rows != 0 && ranks > 1;
         Ok(Geometry {
             logical_rows,
-            user_rows,
+            // Rows dealt to partitions that are longer because of a cache lie all over what is allocated.
+            user_rows: if dealt { allocated_rows } else { user_rows },
             allocated_rows,
             cols: matrix.cols as usize,
             stride: stride as usize,
             dtype: matrix.dtype,
             partition,
-            round_robin: (block_rows != 0 && ranks > 1).then(|| RoundRobin {
+            round_robin: dealt.then(|| RoundRobin {
                 block_rows,
                 ranks,
                 rank_rows: allocated_rows.div_ceil(ranks),
@@ -303,6 +306,23 @@ mod tests {
         .unwrap();
         assert_eq!((cached.user_rows, cached.allocated_rows), (1000, 1280));
         assert_eq!(cached.partition, None);
+    }
+
+    #[test]
+    fn dealt_rows_of_a_cached_table_are_all_seen() {
+        let description = matrix(1000, 4, DType::Float);
+        for ranks in [2, 3, 4] {
+            let geometry = Geometry::new(&Wish {
+                round_robin_size: 7,
+                cache: Some((0.2, ranks)),
+                ..wish(&description, ranks)
+            })
+            .unwrap();
+            let map = geometry.round_robin.unwrap();
+            assert_eq!(map.rank_rows * ranks as u64, geometry.allocated_rows);
+            let last = (0..1000).map(|id| map.row(id)).max().unwrap();
+            assert!(last < geometry.user_rows as i64);
+        }
     }
 
     #[test]

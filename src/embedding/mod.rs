@@ -1,5 +1,6 @@
 //! TABLES THAT LEARN: rows, cache and optimizer.
 
+mod cache;
 mod geometry;
 mod optimizer;
 mod policy;
@@ -9,4 +10,4 @@ mod training;
 
 pub use optimizer::{Optimizer, state_name_sets};
 pub use policy::{Access, CachePolicy};
-pub use table::{Embedding, Part, Request};
+pub use table::{CacheState, Embedding, Part, Request};

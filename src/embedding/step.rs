@@ -3,7 +3,7 @@
 use super::table::Embedding;
 use super::training::state_strides;
 use crate::error::{Error, Kind, Result};
-use crate::ops::{self, Buffers, Gradients, Learner};
+use crate::ops::{self, Buffers, Cached, Gradients, Learner};
 use crate::platform::Stream;
 use crate::tensor::Operand;
 
@@ -19,7 +19,6 @@ impl Embedding {
         buffers: &dyn Buffers,
         stream: Stream,
     ) -> Result<()> {
-        let _ = adjust_cache;
         let training = self.trained().clone().ok_or_else(|| {
             let what = match self.is_live() {
                 true => "the embedding has no optimizer: wholememory_embedding_set_optimizer gives it one",
@@ -43,6 +42,10 @@ impl Embedding {
             element_offsets: &offsets,
             elements_stride,
             powers: training.powers.as_deref(),
+            cache: self.cache.as_ref().map(|cache| Cached {
+                cache,
+                adjust: adjust_cache,
+            }),
         };
         let mine = mine.map(|(indices, gradients)| Gradients { indices, gradients });
         ops::apply_gradients(&learner, mine, buffers, stream)

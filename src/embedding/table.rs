@@ -1,13 +1,16 @@
 //! The object: a table of rows, perhaps with a cache, perhaps with an optimizer and its states.
 
+use super::cache;
 use super::geometry::{Geometry, Wish, usable_sms};
 use super::policy::CachePolicy;
 use super::training::Training;
 use crate::comm::Communicator;
-use crate::error::{Result, fail};
+use crate::error::{Error, Kind, Result};
 use crate::memory::{MallocRequest, Memory};
+use crate::ops::cached::{self, Cache, Named};
 use crate::ops::{self, Buffers};
-use crate::platform::{Stream, Term};
+use crate::platform::caching::{AfterWriteBack, CacheCounters};
+use crate::platform::{Stream, Term, agree};
 use crate::tensor::{Description, Operand, Storage, shape};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -31,9 +34,19 @@ pub struct Embedding {
     pub(super) comm: Arc<Communicator>,
     pub(super) geometry: Geometry,
     pub(super) table: Arc<Memory>,
-    policy: Option<CachePolicy>,
+    pub(super) policy: Option<CachePolicy>,
+    pub(super) cache: Option<Cache>,
     sms: i32,
     pub(super) training: Mutex<Option<Arc<Training>>>,
+}
+
+/// The calling rank's part of a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheState {
+    pub counters: CacheCounters,
+    pub capacity_rows: u64,
+    /// Of a row with its padding.
+    pub row_bytes: usize,
 }
 
 /// A tensor of an embedding: all that is allocated, and the part of it that callers see.
@@ -52,16 +65,22 @@ impl Embedding {
     /// that do not fit the table; INVALID_VALUE for a negative round robin size; else as malloc.
     pub fn create(comm: &Arc<Communicator>, request: Result<Request>) -> Result<Embedding> {
         let prepared = request.and_then(|request| {
-            if request.policy.is_some() {
-                fail!(NotImplemented, "a cached embedding is not in this version");
+            if let Some(policy) = &request.policy {
+                policy.check_fits(comm, request.memory_type)?;
             }
             let geometry = Geometry::new(&Wish {
                 description: &request.description,
                 partition: request.partition.clone(),
                 round_robin_size: request.round_robin_size,
                 ranks: comm.size(),
-                cache: None,
+                cache: request
+                    .policy
+                    .as_ref()
+                    .map(|policy| (policy.ratio, policy.comm.size())),
             })?;
+            if let Some(policy) = &request.policy {
+                cache::geometry(&geometry, policy.ratio, policy.comm.size())?;
+            }
             Ok((request, geometry))
         });
         let asked = prepared
@@ -73,6 +92,12 @@ impl Embedding {
                     Term::new("sizes[0]", geometry.logical_rows),
                 ];
                 terms.extend(shape::terms(&geometry.allocated()));
+                terms.push(
+                    request
+                        .policy
+                        .as_ref()
+                        .map_or_else(|| Term::new("cache_policy", "none"), CachePolicy::term),
+                );
                 let size = shape::allocation(&geometry.allocated())?;
                 Ok(MallocRequest {
                     total_bytes: size.total_bytes,
@@ -87,14 +112,49 @@ impl Embedding {
             });
         let table = Memory::malloc(comm, asked)?;
         let (request, geometry) = prepared?;
+        let cache = match &request.policy {
+            Some(policy) => match Embedding::make_cache(comm, policy, &geometry, &table) {
+                Ok(cache) => Some(cache),
+                Err(error) => {
+                    let _ = table.free_alone();
+                    return Err(error);
+                }
+            },
+            None => None,
+        };
         Ok(Embedding {
             comm: comm.clone(),
             geometry,
             table,
             policy: request.policy,
+            cache,
             sms: usable_sms(request.sms),
             training: Mutex::new(None),
         })
+    }
+
+    /// Collective over `comm` and the policy's communicator; ranks of other such communicators make theirs at the same time, and
+    /// all succeed or all fail.
+    fn make_cache(
+        comm: &Arc<Communicator>,
+        policy: &CachePolicy,
+        geometry: &Geometry,
+        table: &Arc<Memory>,
+    ) -> Result<Cache> {
+        let made = cache::create(comm, policy, geometry, table);
+        let cleared = made.as_ref().map_err(Error::clone).and_then(cache::clear);
+        let outcome = comm
+            .enter("wholememory_create_embedding")
+            .and_then(|session| agree(&session, &[], cleared));
+        match (outcome, made) {
+            (Ok(()), made) => made,
+            (Err(error), made) => {
+                if let Ok(cache) = made {
+                    let _ = cache.release();
+                }
+                Err(error)
+            }
+        }
     }
 
     /// The table's rows and the rows of it that callers see.
@@ -127,9 +187,9 @@ impl Embedding {
         self.training.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `output[i] = table[indices[i]]`; as [`ops::gather`], also in what is collective.
+    /// `output[i] = table[indices[i]]`; as [`ops::gather`] without a cache and [`cached::gather`] with one, also in what is collective.
     /// # Errors
-    /// As [`ops::gather`].
+    /// Those of these.
     pub fn gather(
         &self,
         indices: &Operand,
@@ -138,16 +198,41 @@ impl Embedding {
         buffers: &dyn Buffers,
         stream: Stream,
     ) -> Result<()> {
-        let _ = adjust_cache;
-        ops::gather_dealt(
-            &self.operand(),
-            self.geometry.round_robin.as_ref(),
-            indices,
-            output,
-            buffers,
-            stream,
-            self.sms,
-        )
+        let (table, dealt) = (self.operand(), self.geometry.round_robin.as_ref());
+        if let Some(cache) = &self.cache {
+            let named = Named { table: &table, dealt };
+            return cached::gather(cache, named, indices, output, adjust_cache, buffers, stream);
+        }
+        ops::gather_dealt(&table, dealt, indices, output, buffers, stream, self.sms)
+    }
+
+    /// Writes changed rows of the cache to the table, and empties it if asked to. Collective with a cache, else nothing. A rank whose own
+    /// checks failed (`mine`) takes part and alone returns its error.
+    /// # Errors
+    /// Those of [`Cache::write_back`].
+    pub fn write_back(&self, mine: Result<()>, then: AfterWriteBack, stream: Stream) -> Result<()> {
+        let operation = match then {
+            AfterWriteBack::Keep => "wholememory_embedding_writeback_cache",
+            AfterWriteBack::Drop => "wholememory_embedding_drop_all_cache",
+        };
+        match &self.cache {
+            Some(cache) => cache.write_back(mine, operation, then, stream),
+            None => mine,
+        }
+    }
+
+    /// What this rank's part of the cache holds and did.
+    /// # Errors
+    /// INVALID_INPUT without a cache and for dead embeddings; CUDA_ERROR.
+    pub fn cache_state(&self) -> Result<CacheState> {
+        match &self.cache {
+            Some(cache) => Ok(CacheState {
+                counters: cache.counters()?,
+                capacity_rows: cache.geometry.lines(),
+                row_bytes: cache.row_stride_bytes,
+            }),
+            None => Err(Error::new(Kind::InvalidInput, "the embedding has no cache")),
+        }
     }
 
     /// Gives the memory of table, cache and states back. Local: what other ranks still use of it stays until they release
@@ -158,7 +243,8 @@ impl Embedding {
         // It stays: a rank that goes on with a destroyed embedding takes part in the steps of the others.
         let states = self.trained().clone();
         let states = states.map_or(Ok(()), |training| training.release());
-        self.table.free_alone().and(states)
+        let cache = self.cache.as_ref().map_or(Ok(()), Cache::release);
+        self.table.free_alone().and(cache).and(states)
     }
 
     /// False once released, or gone with its communicator.

@@ -1,7 +1,9 @@
 //! An embedding's optimizer and what it remembers of every row.
 
+use super::cache;
 use super::geometry::Geometry;
 use super::optimizer::{BETA_POWERS, Optimizer};
+use super::policy::Access;
 use super::table::{Embedding, Part};
 use crate::error::{Error, Kind, Result, ensure};
 use crate::kinds::{DType, Location, MemoryType};
@@ -65,8 +67,20 @@ impl Embedding {
             let _ = training.release();
             return Err(error);
         }
+        drop(session);
+        if let (Some(cache), Some(policy), Some(elements)) = (&self.cache, &self.policy, &training.elements)
+            && let Err(error) = cache::add_states(cache, policy, elements, self.state_row_bytes(&training))
+        {
+            let _ = training.release();
+            return Err(error);
+        }
         *trained = Some(Arc::new(training));
         Ok(())
+    }
+
+    fn state_row_bytes(&self, training: &Training) -> usize {
+        let states = training.optimizer.kind().element_states();
+        state_strides(&self.geometry, states).0 * DType::Float.size_bytes()
     }
 
     fn check_trainable(&self, has_optimizer: bool) -> Result<()> {
@@ -80,6 +94,14 @@ impl Embedding {
             NotSupported,
             "the embedding has an optimizer already, which cannot be changed"
         );
+        if let (Some(cache), Some(policy)) = (&self.cache, &self.policy) {
+            ensure!(
+                cache.at_home && policy.access() == Some(Access::ReadWrite),
+                InvalidInput,
+                "the embedding's cache must be READWRITE (2) to be trained, its access_type is {}",
+                policy.access as i32
+            );
+        }
         ensure!(
             matches!(self.geometry.dtype, DType::Float | DType::Half | DType::Bf16),
             NotImplemented,

@@ -16,6 +16,7 @@ use super::wholememory_tensor::wholememory_tensor_t;
 use crate::embedding::{CachePolicy, Embedding, Optimizer, Request, state_name_sets};
 use crate::error::{Error, Result, ensure};
 use crate::platform::Stream;
+use crate::platform::caching::AfterWriteBack;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock};
@@ -356,24 +357,33 @@ pub unsafe extern "C" fn wholememory_embedding_get_optimizer_state(
     })
 }
 
-/// Writes changed rows of the cache back to the table. Nothing to do without a cache. INVALID_INPUT for NULL, dead or foreign embeddings.
+/// Writes changed rows of the cache (and their optimizer states) back to the table, which all ranks see there when it returns. Collective over the
+/// embedding's communicator (a cache on another one: over that). Without a cache SUCCESS and nothing to do.
+///
+/// Errors: INVALID_INPUT for NULL, dead or foreign embeddings; CUDA_ERROR, COMMUNICATION_ERROR.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_embedding_writeback_cache(
     wholememory_embedding: wholememory_embedding_t,
     stream_int: i64,
 ) -> wholememory_error_code_t {
-    let _ = stream_int;
-    guard::code(|| live(wholememory_embedding).map(drop))
+    write_back(wholememory_embedding, AfterWriteBack::Keep, stream_int)
 }
 
-/// Writes back and empties the cache. Nothing to do without a cache. INVALID_INPUT for NULL, dead or foreign embeddings.
+/// As `wholememory_embedding_writeback_cache`, and empties the cache. To be called after the table was changed by other means (loaded from files,
+/// scattered to), since the cache does not notice.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_embedding_drop_all_cache(
     wholememory_embedding: wholememory_embedding_t,
     stream_int: i64,
 ) -> wholememory_error_code_t {
-    let _ = stream_int;
-    guard::code(|| live(wholememory_embedding).map(drop))
+    write_back(wholememory_embedding, AfterWriteBack::Drop, stream_int)
+}
+
+fn write_back(given: wholememory_embedding_t, then: AfterWriteBack, stream: i64) -> wholememory_error_code_t {
+    guard::code(|| {
+        let (object, alive) = embedding(given as usize)?;
+        object.embedding.write_back(alive, then, Stream(stream as usize))
+    })
 }
 
 fn live(given: wholememory_embedding_t) -> Result<Arc<EmbeddingObject>> {

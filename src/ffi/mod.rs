@@ -13,6 +13,7 @@ mod handle;
 mod objects;
 mod pool;
 
+pub mod cache_stats;
 pub mod embedding;
 pub mod env_func_ptrs;
 pub mod error;

@@ -113,7 +113,12 @@ pub struct Served<'a> {
     pub own: Option<Address>,
     /// Equal on ranks that pass the same handle.
     pub identity: u64,
+    /// How a gather reads rows of the own partition, if not from there alone.
+    pub through: Option<&'a Reader<'a>>,
 }
+
+/// Reads rows of a table: `rows[i] = table[ids[i]]`.
+pub type Reader<'a> = dyn Fn(&Table<'_>, &Indices, &Rows) -> Result<()> + 'a;
 
 impl Served<'_> {
     /// The rows at which the partitions begin, and an end beyond all ids.

@@ -45,12 +45,15 @@ fn gather(field: &Field<'_>, leg: &Leg<'_>, served: &Served<'_>, pass: &Pass<'_>
         bytes_of(sent, shape.row_bytes()),
     ]))?;
     leg.forward(field, pass.sorted_ids(), ids, shape.id_bytes())?;
-    let read = field.gather(
-        &served.table(shape),
-        &shape.ids(ids, received),
-        &shape.rows(rows_out),
-        field.launch,
+    let (table, wanted, found) = (
+        served.table(shape),
+        shape.ids(ids, received),
+        shape.rows(rows_out),
     );
+    let read = match served.through {
+        Some(reader) => reader(&table, &wanted, &found),
+        None => field.gather(&table, &wanted, &found, field.launch),
+    };
     leg.back(field, rows_out, rows_in, shape.row_bytes())?;
     Ok(read.and_then(|()| match pass.mine {
         Some(mine) => field.scatter(

@@ -1,6 +1,7 @@
 //! The gradient step of a table over the ranks: what a caller passes, checked; ids and gradients to the owners; the step there.
 
 use super::Buffers;
+use super::cached::{self, Cache, meet};
 use super::leg::{Circle, Field};
 use super::operand::Data;
 use super::owners::{Delivery, Owners, Parcel, deliver, keep};
@@ -8,6 +9,7 @@ use super::route::deal;
 use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::{AllocationType, DType};
 use crate::memory::{MappedBases, Memory};
+use crate::platform::caching::CacheView;
 use crate::platform::learning::{RoundRobin, Rule, Step};
 use crate::platform::{Indices, Launch, Rows, Stream};
 use crate::span::Address;
@@ -30,6 +32,15 @@ pub struct Learner<'a> {
     pub elements_stride: usize,
     /// FLOAT [rows, 2].
     pub powers: Option<&'a Memory>,
+    pub cache: Option<Cached<'a>>,
+}
+
+/// The cache of a table that learns, at home with it.
+#[derive(Clone, Copy)]
+pub struct Cached<'a> {
+    pub cache: &'a Cache,
+    /// Count the step's ids as accesses, and bring rows in that deserve it, before the step.
+    pub adjust: bool,
 }
 
 /// The own gradients of a step.
@@ -106,7 +117,8 @@ fn run(
         .map(|leases| Target::new(learner, leases, &start_rows));
     let needs = |parcel: &Parcel| match (&target, parcel.rows) {
         (Ok(target), Some(_)) if parcel.ids.count > 0 => {
-            platform.learning().step_workspace_bytes(&target.step(parcel))
+            let step = platform.learning().step_workspace_bytes(&target.step(parcel))?;
+            Ok(step.max(target.adjust_workspace_bytes(parcel.ids.count)?))
         }
         _ => Ok(0),
     };
@@ -116,6 +128,7 @@ fn run(
                 workspace: delivery.workspace,
                 ..launch
             };
+            target.adjust(delivery, stream)?;
             platform.learning().step(&target.step(&delivery.parcel), launch)
         }
         _ => Ok(()),
@@ -127,25 +140,37 @@ fn run(
         world: &session,
         launch,
     };
-    if comm.size() == 1 {
-        return match (own_failure, parcel) {
-            (Ok(()), Some(parcel)) => step(&keep(&field, parcel, &needs)?),
-            (outcome, _) => outcome,
+    let work = |ordered: Result<()>| {
+        if comm.size() == 1 {
+            return match (own_failure.and(ordered), parcel) {
+                (Ok(()), Some(parcel)) => step(&keep(&field, parcel, &needs)?),
+                (outcome, _) => outcome,
+            };
+        }
+        let transport = comm.transport(&session)?;
+        let circle = Circle {
+            boot: &session,
+            transport: &*transport,
         };
+        let owners = Owners {
+            start_rows: &start_rows,
+            identity: learner.table.number(),
+            serves: leases.is_ok(),
+        };
+        let (delivery, sent) = deliver(&field, circle, &owners, parcel, &needs)?;
+        let stepped = ordered.and_then(|()| delivery.map_or(Ok(()), |delivery| step(&delivery)));
+        own_failure.and(sent).and(stepped)
+    };
+    match &learner.cache {
+        // Lines change: what others of this rank and of other ranks read is read before, or after.
+        Some(Cached { cache, .. }) => cache.turns.change(platform, stream, |ordered| {
+            meet(&session, stream)?;
+            let outcome = work(ordered);
+            meet(&session, stream)?;
+            outcome
+        }),
+        None => work(Ok(())),
     }
-    let transport = comm.transport(&session)?;
-    let circle = Circle {
-        boot: &session,
-        transport: &*transport,
-    };
-    let owners = Owners {
-        start_rows: &start_rows,
-        identity: learner.table.number(),
-        serves: leases.is_ok(),
-    };
-    let (delivery, sent) = deliver(&field, circle, &owners, parcel, &needs)?;
-    let stepped = delivery.map_or(Ok(()), |delivery| step(&delivery));
-    own_failure.and(sent).and(stepped)
 }
 
 /// Keeps what a step writes mapped while it runs, and says where this rank's parts of it are.
@@ -153,6 +178,7 @@ struct Leases {
     table: MappedBases,
     elements: Option<MappedBases>,
     powers: Option<MappedBases>,
+    cache: Option<cached::Leases>,
 }
 
 impl Leases {
@@ -161,6 +187,7 @@ impl Leases {
             table: learner.table.mapped_bases()?,
             elements: learner.elements.map(Memory::mapped_bases).transpose()?,
             powers: learner.powers.map(Memory::mapped_bases).transpose()?,
+            cache: learner.cache.map(|cached| cached.cache.leases()).transpose()?,
         })
     }
 }
@@ -183,10 +210,11 @@ struct Target<'a> {
     table: Address,
     states: Vec<Address>,
     powers: Address,
+    cache: Option<CacheView<'a>>,
 }
 
 impl<'a> Target<'a> {
-    fn new(learner: &'a Learner<'a>, leases: &Leases, start_rows: &[u64]) -> Target<'a> {
+    fn new(learner: &'a Learner<'a>, leases: &'a Leases, start_rows: &[u64]) -> Target<'a> {
         let rank = learner.table.communicator().rank();
         let own = |bases: &MappedBases| bases.get(rank).copied().unwrap_or(Address::NULL);
         let elements = leases.elements.as_ref().map_or(Address::NULL, own);
@@ -201,6 +229,26 @@ impl<'a> Target<'a> {
                 .map(|offset| elements.offset_bytes(offset * DType::Float.size_bytes()))
                 .collect(),
             powers: leases.powers.as_ref().map_or(Address::NULL, own),
+            cache: match (&learner.cache, &leases.cache) {
+                (Some(cached), Some(leases)) => Some(cached.cache.view(leases)),
+                _ => None,
+            },
+        }
+    }
+
+    fn adjust_workspace_bytes(&self, ids: usize) -> Result<usize> {
+        match (&self.learner.cache, &self.cache) {
+            (Some(Cached { cache, adjust: true }), Some(view)) => {
+                cache.comm.platform().caching().adjust_workspace_bytes(view, ids)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    fn adjust(&self, delivery: &Delivery<'_>, stream: Stream) -> Result<()> {
+        match (&self.learner.cache, &self.cache) {
+            (Some(Cached { cache, adjust: true }), Some(view)) => cache.adjust_to(view, delivery, stream),
+            _ => Ok(()),
         }
     }
 
@@ -224,7 +272,7 @@ impl<'a> Target<'a> {
             states: &self.states,
             state_stride_bytes: self.learner.elements_stride * DType::Float.size_bytes(),
             beta_powers: self.powers,
-            cache: None,
+            cache: self.cache.as_ref(),
         }
     }
 }

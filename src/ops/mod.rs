@@ -2,6 +2,7 @@
 
 mod announce;
 mod arrays;
+pub mod cached;
 mod env_test;
 mod exchange;
 mod gather;
@@ -19,7 +20,7 @@ mod scatter;
 
 pub use env_test::env_test;
 pub use gather::{gather, gather_dealt};
-pub use gradients::{Gradients, Learner, apply_gradients};
+pub use gradients::{Cached, Gradients, Learner, apply_gradients};
 pub use scatter::scatter;
 
 use crate::error::Result;

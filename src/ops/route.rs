@@ -321,6 +321,7 @@ fn served<'a>(memory: &'a Memory, partitions: &[Address]) -> Served<'a> {
         rank,
         own: partitions.get(rank).copied(),
         identity: memory.number(),
+        through: None,
     }
 }
 

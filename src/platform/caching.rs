@@ -147,7 +147,7 @@ pub struct CachedGather<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterWriteBack {
     Keep,
-    /// Empty them. The counts stay.
+    /// Empty them; the rows' counts go back to the sketch.
     Drop,
 }
 
@@ -218,6 +218,25 @@ pub trait CacheKernels: Send + Sync {
 
     /// `output[i] = convert(row ids[i])`, from a line where the row has one.
     fn gather_cached(&self, view: &CacheView<'_>, gather: &CachedGather<'_>, launch: Launch) -> Result<()>;
+
+    /// What [`read`](CacheKernels::read) needs.
+    fn read_workspace_bytes(&self, view: &CacheView<'_>, gather: &CachedGather<'_>) -> Result<usize> {
+        let adjusting = self.adjust_workspace_bytes(view, gather.ids.count)?;
+        Ok(adjusting.max(self.gather_cached_workspace_bytes(view, gather)?))
+    }
+
+    /// [`adjust`](CacheKernels::adjust) and [`gather_cached`](CacheKernels::gather_cached) of the same ids, for a cache of one rank with
+    /// a home; a platform may read what was missed only once.
+    fn read(
+        &self,
+        view: &CacheView<'_>,
+        gather: &CachedGather<'_>,
+        adjustment: Adjustment,
+        launch: Launch,
+    ) -> Result<()> {
+        self.adjust(view, &gather.ids, adjustment, launch)?;
+        self.gather_cached(view, gather, launch)
+    }
 
     /// Writes changed lines (and states) of the own rank to the table, which then has what the cache has.
     fn write_back(&self, view: &CacheView<'_>, then: AfterWriteBack, launch: Launch) -> Result<()>;

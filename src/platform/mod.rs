@@ -99,6 +99,13 @@ pub trait Platform: Send + Sync {
     /// Waits until the work of the stream is done.
     fn synchronize(&self, stream: Stream) -> Result<()>;
 
+    /// A mark for the order of several streams; `None` where work is done on return.
+    /// # Errors
+    /// OUT_OF_MEMORY, CUDA_ERROR.
+    fn mark(&self) -> Result<Option<Box<dyn Mark>>> {
+        Ok(None)
+    }
+
     /// # Errors
     /// INVALID_INPUT if the stream belongs to another device than this platform works on.
     fn check_stream(&self, _stream: Stream) -> Result<()> {
@@ -145,6 +152,19 @@ pub trait Platform: Send + Sync {
             self.name()
         )
     }
+}
+
+/// A point in the work of a stream that other streams can wait for. Nobody waits on the host.
+pub trait Mark: Send + Sync {
+    /// Moves the mark behind what the stream was given so far.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn set(&self, stream: Stream) -> Result<()>;
+
+    /// What the stream is given from now on begins after the mark.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn hold_back(&self, stream: Stream) -> Result<()>;
 }
 
 /// Words that kernels can read.

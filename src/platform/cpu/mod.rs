@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod bytes;
+pub mod caching;
 pub mod convert;
 pub mod fill;
 mod graph;
@@ -17,6 +18,7 @@ mod split;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod stores;
 
+use super::caching::CacheKernels;
 use super::graph::GraphKernels;
 use super::learning::{LearningKernels, RoundRobin, Step};
 use super::staging::{Mover, StagedTransport};
@@ -41,6 +43,10 @@ impl Platform for CpuPlatform {
     }
 
     fn kernels(&self) -> &dyn Kernels {
+        self
+    }
+
+    fn caching(&self) -> &dyn CacheKernels {
         self
     }
 

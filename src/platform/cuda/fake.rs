@@ -271,6 +271,7 @@ fakes! {
             _ => CAPTURE_UNSUPPORTED,
         }
     }
+    fn cuStreamWaitEvent(_stream: usize, event: u64, _flags: c_uint) at 0, |world| { c_int::from(!world.state().events.contains(&event)) * 400 }
     fn cuEventCreate(event: *mut u64, _flags: c_uint) at 0, |world| {
         let mut s = world.state();
         s.next += 1;

@@ -34,6 +34,7 @@ library! {
         required cuThreadExchangeStreamCaptureMode: fn(mode: *mut c_int) -> c_int;
         required cuStreamGetCtx: fn(stream: CUstream, context: *mut CUcontext) -> c_int;
         optional cuStreamGetDevice: fn(stream: CUstream, device: *mut CUdevice) -> c_int;
+        required cuStreamWaitEvent: fn(stream: CUstream, event: CUevent, flags: c_uint) -> c_int;
         required cuEventCreate: fn(event: *mut CUevent, flags: c_uint) -> c_int;
         required cuEventRecord: fn(event: CUevent, stream: CUstream) -> c_int;
         required cuEventSynchronize: fn(event: CUevent) -> c_int;

@@ -1,6 +1,9 @@
 //! The kernels compiled by nvcc, as Rust calls them: enqueued on a stream, in the current context, with its errors in the
 //! runtime's words. Addresses in the arguments are the callers' responsibility.
 
+use super::cache::{
+    CacheAdjustArgs, CacheFlushArgs, CacheGatherArgs, CacheLocateArgs, CacheLookupArgs, CacheReadArgs,
+};
 use super::graph_args::{AppendArgs, SampleArgs, SampleOffsetsArgs, SelfLoopsArgs, ShiftArgs, SpanIdsArgs};
 use super::launch::{BucketArgs, FillArgs, MeetArgs, OrderArgs, RowsArgs, UniqueArgs};
 use super::learning::{GroupArgs, MapRowsArgs, SetArgs, StepArgs};
@@ -127,9 +130,31 @@ operations! {
     /// # Errors
     /// CUDA_ERROR.
     fn set = wmk_set(SetArgs), "setting values";
+    /// Without scratch, only how much is needed.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn cache_adjust = wmk_cache_adjust(CacheAdjustArgs), "adjusting a cache";
+    /// Without the scratch that an order takes, only how much is needed.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn cache_lookup = wmk_cache_lookup(CacheLookupArgs), "looking rows up in a cache";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn cache_gather = wmk_cache_gather(CacheGatherArgs), "a gather through a cache";
+    /// Without scratch, only how much is needed.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn cache_read = wmk_cache_read(CacheReadArgs), "adjusting and reading a cache";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn cache_locate = wmk_cache_locate(CacheLocateArgs), "locating rows in a cache";
+    /// # Errors
+    /// CUDA_ERROR.
+    fn cache_flush = wmk_cache_flush(CacheFlushArgs), "writing a cache back";
 }
 
 pub use linked::{
-    append_count, append_write, bucket, fill, gather, group, load, map_rows, meet, order, sample,
-    sample_offsets, scatter, self_loops, set, shift, span_ids, step, unique,
+    append_count, append_write, bucket, cache_adjust, cache_flush, cache_gather, cache_locate, cache_lookup,
+    cache_read, fill, gather, group, load, map_rows, meet, order, sample, sample_offsets, scatter,
+    self_loops, set, shift, span_ids, step, unique,
 };

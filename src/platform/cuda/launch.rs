@@ -42,6 +42,7 @@ pub struct RowsArgs {
     pub ids: Address,
     pub count: u64,
     pub order: Address,
+    pub count_at: Address,
     pub plain: Address,
     pub plain_stride_bytes: u64,
     pub cols: u64,
@@ -186,6 +187,7 @@ pub fn rows_args(
         ids: indices.address,
         count: indices.count as u64,
         order: Address::NULL,
+        count_at: Address::NULL,
         plain: plain.address,
         plain_stride_bytes: plain.row_stride_bytes as u64,
         cols: table.cols as u64,
@@ -295,6 +297,7 @@ mod tests {
             ids: Address(0x3000),
             count: 7,
             order: Address::NULL,
+            count_at: Address::NULL,
             plain: Address(0x2000),
             plain_stride_bytes: 200,
             cols: 100,
@@ -384,7 +387,7 @@ mod tests {
         let structs = layouts! {
             TableArgs = "wmk_table" { bases, start_rows, places, offset_bytes, stride_bytes, rows }
             RowsArgs = "wmk_rows_args" {
-                table, ids, count, order, plain, plain_stride_bytes, cols, board, id_bytes, table_dtype, plain_dtype, blocks,
+                table, ids, count, order, count_at, plain, plain_stride_bytes, cols, board, id_bytes, table_dtype, plain_dtype, blocks,
                 path, access_bytes
             }
             OrderArgs = "wmk_order_args" {

@@ -7,7 +7,7 @@ use super::launch::{ALL_BLOCKS, blocks};
 use super::rows::{MOST_SORTED, check_workspace};
 use crate::error::{Result, ensure};
 use crate::platform::learning::{LearningKernels, RoundRobin, Rule, Step};
-use crate::platform::{Indices, Launch, Stream, Workspace};
+use crate::platform::{Indices, Launch, Stream};
 use crate::span::Address;
 use std::ptr::null_mut;
 
@@ -35,7 +35,7 @@ pub struct GroupArgs {
     pub positions_at: *mut Address,
     pub zeros_at: *mut Address,
     pub id_bytes: u32,
-    pub reserved: u32,
+    pub ascends: u32,
 }
 
 /// `wmk_step_args`.
@@ -93,16 +93,40 @@ pub struct SetArgs {
     pub reserved: u32,
 }
 
-/// A workspace cut into what the two halves of a step need.
-struct Shares {
-    group_bytes: usize,
-    step_bytes: usize,
+/// Where the rows of a step are, if its table has a cache: arrays of one address a gradient.
+struct RowLists {
+    array_bytes: usize,
+    arrays: usize,
 }
 
-impl Shares {
-    fn bytes(&self) -> usize {
-        self.group_bytes.next_multiple_of(SCRATCH_ALIGNMENT_BYTES) + self.step_bytes
+impl RowLists {
+    fn of(step: &Step<'_>) -> RowLists {
+        RowLists {
+            array_bytes: (step.ids.count * size_of::<u64>()).next_multiple_of(SCRATCH_ALIGNMENT_BYTES),
+            arrays: match (step.cache, step.states) {
+                (None, _) => 0,
+                (Some(_), []) => 1,
+                (Some(_), _) => 3,
+            },
+        }
     }
+
+    fn bytes(&self) -> usize {
+        self.array_bytes * self.arrays
+    }
+
+    /// The arrays from `base` on: rows, sources of states, targets of states; NULL for those that are not needed.
+    fn cut(&self, base: Address) -> [Address; 3] {
+        [0, 1, 2].map(|i| match i < self.arrays {
+            true => base.offset_bytes(i * self.array_bytes),
+            false => Address::NULL,
+        })
+    }
+}
+
+/// Bytes that number a row among `rows` and one more (`wmk_group`).
+fn sorted_row_bytes(rows: u64) -> u32 {
+    if rows <= u64::from(u32::MAX) { 4 } else { 8 }
 }
 
 impl CudaPlatform {
@@ -115,58 +139,69 @@ impl CudaPlatform {
         }
     }
 
-    fn shares(&self, step: &Step<'_>) -> Result<Shares> {
-        let (mut group_bytes, mut step_bytes) = (0, 0);
-        let group = GroupArgs {
-            needed_bytes: &mut group_bytes,
-            ..group_args(step)?
+    /// Rows of the host's memory are best changed in their order; others come together quicker in any order.
+    fn ascends(&self, step: &Step<'_>) -> u32 {
+        u32::from(self.gpu.is_on_host(step.table.address))
+    }
+
+    /// What the second half of a step needs; the first has what is behind it.
+    fn change_bytes(&self, change: &StepArgs) -> Result<usize> {
+        let mut needed = 0;
+        let ask = StepArgs {
+            needed_bytes: &mut needed,
+            ..*change
         };
-        let change = StepArgs {
-            needed_bytes: &mut step_bytes,
-            ..step_args(step)?
-        };
-        let _entered = self.gpu.enter()?;
-        kernels::group(&group, Stream::default())?;
-        kernels::step(&change, Stream::default())?;
-        Ok(Shares {
-            group_bytes: group_bytes as usize,
-            step_bytes: step_bytes as usize,
-        })
+        kernels::step(&ask, Stream::default())?;
+        Ok((needed as usize).next_multiple_of(SCRATCH_ALIGNMENT_BYTES))
     }
 }
 
 impl LearningKernels for CudaPlatform {
     fn step_workspace_bytes(&self, step: &Step<'_>) -> Result<usize> {
-        match step.ids.count {
-            0 => Ok(0),
-            _ => Ok(self.shares(step)?.bytes()),
+        if step.ids.count == 0 {
+            return Ok(0);
         }
+        let mut group_bytes = 0;
+        let group = GroupArgs {
+            needed_bytes: &mut group_bytes,
+            ascends: self.ascends(step),
+            ..group_args(step)?
+        };
+        let change = step_args(step)?;
+        let _entered = self.gpu.enter()?;
+        kernels::group(&group, Stream::default())?;
+        Ok(self.change_bytes(&change)? + RowLists::of(step).bytes() + group_bytes as usize)
     }
 
     fn step(&self, step: &Step<'_>, launch: Launch) -> Result<()> {
         if step.ids.count == 0 {
             return Ok(());
         }
-        let shares = self.shares(step)?;
-        let Workspace { address, .. } = launch.workspace;
-        check_workspace("the gradient step", launch.workspace, shares.bytes())?;
-        let step_scratch = address.offset_bytes(shares.group_bytes.next_multiple_of(SCRATCH_ALIGNMENT_BYTES));
-        let mut change = StepArgs {
-            scratch: step_scratch,
-            scratch_bytes: shares.step_bytes as u64,
-            blocks: self.step_blocks(step.table.address, launch),
-            ..step_args(step)?
-        };
+        let _entered = self.gpu.enter()?;
+        let mut change = step_args(step)?;
+        let change_bytes = self.change_bytes(&change)?;
+        let lists = RowLists::of(step);
+        let before_group = change_bytes + lists.bytes();
+        check_workspace("the gradient step", launch.workspace, before_group)?;
+        change.scratch = launch.workspace.address;
+        change.scratch_bytes = change_bytes as u64;
+        change.blocks = self.step_blocks(step.table.address, launch);
         let group = GroupArgs {
-            scratch: address,
-            scratch_bytes: shares.group_bytes as u64,
+            scratch: launch.workspace.address.offset_bytes(before_group),
+            scratch_bytes: (launch.workspace.bytes - before_group) as u64,
             rows_at: &mut change.sorted_rows,
             positions_at: &mut change.positions,
             zeros_at: &mut change.zeros,
+            ascends: self.ascends(step),
             ..group_args(step)?
         };
-        let _entered = self.gpu.enter()?;
         kernels::group(&group, launch.stream)?;
+        if let Some(view) = step.cache {
+            let [rows, sources, targets] = lists.cut(launch.workspace.address.offset_bytes(change_bytes));
+            let sorted = (change.sorted_rows, sorted_row_bytes(step.rows), step.ids.count);
+            self.locate_in_cache(view, sorted, rows, sources, targets, launch.stream)?;
+            (change.row_places, change.state_sources, change.state_targets) = (rows, sources, targets);
+        }
         kernels::step(&change, launch.stream)?;
         self.launched("the gradient step", launch.stream)
     }
@@ -221,7 +256,7 @@ fn group_args(step: &Step<'_>) -> Result<GroupArgs> {
         positions_at: null_mut(),
         zeros_at: null_mut(),
         id_bytes: step.ids.dtype.size_bytes() as u32,
-        reserved: 0,
+        ascends: 0,
     })
 }
 
@@ -366,6 +401,29 @@ mod tests {
     }
 
     #[test]
+    fn cached_rows_are_listed() {
+        assert_eq!(RowLists::of(&step()).bytes(), 0);
+        let lists = |arrays| RowLists {
+            array_bytes: 256,
+            arrays,
+        };
+        assert_eq!(lists(1).bytes(), 256);
+        assert_eq!(
+            lists(1).cut(Address(0x1000)),
+            [Address(0x1000), Address::NULL, Address::NULL]
+        );
+        assert_eq!(
+            lists(3).cut(Address(0x1000)),
+            [Address(0x1000), Address(0x1100), Address(0x1200)]
+        );
+        let cases = [(1, 4), (u64::from(u32::MAX), 4), (1 << 32, 8), (1 << 40, 8)];
+        assert_eq!(
+            cases.map(|(rows, _)| sorted_row_bytes(rows)),
+            cases.map(|(_, bytes)| bytes)
+        );
+    }
+
+    #[test]
     fn what_the_kernels_do_not_take_is_refused() {
         let mut many = step();
         many.ids.count = MOST_SORTED + 1;
@@ -387,7 +445,7 @@ mod tests {
         let structs = layouts! {
             GroupArgs = "wmk_group_args" {
                 ids, count, first_row, rows, scratch, scratch_bytes, needed_bytes, rows_at, positions_at, zeros_at, id_bytes,
-                reserved
+                ascends
             }
             StepArgs = "wmk_step_args" {
                 sorted_rows, positions, zeros, count, rows, gradients, gradient_stride_bytes, cols, table, table_stride_bytes,

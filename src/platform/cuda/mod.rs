@@ -3,6 +3,7 @@
 
 mod abort;
 mod board;
+mod cache;
 mod collective;
 pub mod driver;
 mod fabric;
@@ -23,6 +24,7 @@ mod layouts;
 mod learning;
 mod loader;
 mod mailbox;
+mod mark;
 pub mod nccl;
 mod probe;
 mod properties;
@@ -38,10 +40,12 @@ mod words;
 pub use loader::Unusable;
 pub use properties::device_properties;
 
+use super::caching::CacheKernels;
 use super::graph::GraphKernels;
 use super::learning::LearningKernels;
 use super::{
-    Bootstrap, Fabric, Kernels, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
+    Bootstrap, Fabric, Kernels, Mark, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice,
+    Words,
 };
 use crate::error::{Result, ensure, fail};
 use crate::span::Address;
@@ -230,6 +234,10 @@ impl Platform for CudaPlatform {
         self
     }
 
+    fn caching(&self) -> &dyn CacheKernels {
+        self
+    }
+
     fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
         self.make_local_transport(boot)
     }
@@ -259,6 +267,10 @@ impl Platform for CudaPlatform {
             return Ok(Some(Box::new(pool.take(bytes, stream)?)));
         }
         Ok(Some(Box::new(words::DeviceWords::room(&self.gpu, bytes)?)))
+    }
+
+    fn mark(&self) -> Result<Option<Box<dyn Mark>>> {
+        Ok(Some(Box::new(mark::EventMark::new(&self.gpu)?)))
     }
 
     fn check_stream(&self, stream: Stream) -> Result<()> {

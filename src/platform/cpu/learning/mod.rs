@@ -6,6 +6,7 @@ pub mod rule;
 mod tests;
 
 use super::address::Ids;
+use super::caching::Part;
 use super::convert::{RowConverter, row_converter};
 use super::pool;
 use super::split::room;
@@ -84,6 +85,8 @@ pub fn step(step: &Step<'_>) -> Result<()> {
         widen: row_converter(step.gradients.dtype, DType::Float),
         load: row_converter(step.table.dtype, DType::Float),
         store: row_converter(DType::Float, step.table.dtype),
+        // SAFETY: the cache's memory is mapped while the caller holds its view.
+        cache: step.cache.map(|view| unsafe { Part::of(view) }),
     };
     let row_bytes = step.cols * FLOAT_BYTES;
     let bytes = pairs.len().saturating_mul(row_bytes);
@@ -220,6 +223,13 @@ struct Job<'a> {
     widen: Option<RowConverter>,
     load: Option<RowConverter>,
     store: Option<RowConverter>,
+    cache: Option<Part<'a>>,
+}
+
+/// Where a row of the own partition is, and the first of its states.
+struct Place {
+    values: *mut u8,
+    states: *mut u8,
 }
 
 /// # Safety
@@ -265,11 +275,33 @@ impl Job<'_> {
         }
     }
 
+    /// In its line if it has one, which then counts as changed; else in the tables.
+    fn place(&self, row: u64) -> Place {
+        if let Some(cache) = &self.cache {
+            let (values, states) = cache.change(row);
+            return Place {
+                values,
+                states: states.unwrap_or(std::ptr::null_mut()),
+            };
+        }
+        let step = self.step;
+        let at = |base: Address, stride_bytes: usize| (base.0 + row as usize * stride_bytes) as *mut u8;
+        Place {
+            values: at(step.table.address, step.table.row_stride_bytes),
+            states: step
+                .states
+                .first()
+                .map_or(std::ptr::null_mut(), |first| at(*first, step.state_stride_bytes)),
+        }
+    }
+
     /// Applies the sums to a row of the own partition. Each row is updated by one thread.
     fn update(&self, row: u64, buffers: &mut Buffers) {
         let step = self.step;
         let at = |base: Address, stride_bytes: usize| (base.0 + row as usize * stride_bytes) as *mut u8;
-        let values = at(step.table.address, step.table.row_stride_bytes);
+        let Place { values, states } = self.place(row);
+        // Further states lie as far behind the first as they do in the tables.
+        let state_at = |base: Address| states.wrapping_add(base.0.wrapping_sub(step.states[0].0));
         let [first, second] = &mut buffers.states;
         // SAFETY: the row and its states are those of the own partition, which the caller vouches for.
         unsafe {
@@ -287,12 +319,12 @@ impl Job<'_> {
             };
             read_row(self.load, values, &mut buffers.row);
             for (state, base) in [&mut *first, &mut *second].into_iter().zip(step.states) {
-                read_row(None, at(*base, step.state_stride_bytes), state);
+                read_row(None, state_at(*base), state);
             }
             apply(&step.rule, powers, &mut buffers.row, &buffers.sums, first, second);
             write_row(self.store, &buffers.row, values);
             for (state, base) in [first, second].into_iter().zip(step.states) {
-                write_row(None, state, at(*base, step.state_stride_bytes));
+                write_row(None, state, state_at(*base));
             }
         }
     }

@@ -39,9 +39,11 @@ fn lazy_adam<const ADAM_W: bool>(
     };
     *first = r.beta1 * *first + (1.0 - r.beta1) * g;
     *second = r.beta2 * *second + (1.0 - r.beta2) * g * g;
-    let mean = *first / (1.0 - powers.beta1);
-    let spread = (*second / (1.0 - powers.beta2)).sqrt() + r.epsilon;
-    w - r.learning_rate * mean / spread
+    // The divisions of a row, so that an element has only one.
+    let rate = r.learning_rate / (1.0 - powers.beta1);
+    let unbiased = 1.0 / (1.0 - powers.beta2);
+    let spread = (*second * unbiased).sqrt() + r.epsilon;
+    w - rate * *first / spread
 }
 
 #[inline(always)]

@@ -8,6 +8,9 @@ mod reach;
 mod real;
 #[cfg(wholememory_kernels)]
 mod real_graph;
+#[cfg(wholememory_kernels)]
+mod real_learning;
+#[cfg(wholememory_kernels)]
 mod real_rows;
 mod vendors;
 

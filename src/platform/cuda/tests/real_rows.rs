@@ -9,10 +9,10 @@ use crate::platform::{
 };
 use crate::span::Address;
 
-struct Noise(u64);
+pub(super) struct Noise(pub(super) u64);
 
 impl Noise {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self
             .0
             .wrapping_mul(6364136223846793005)
@@ -26,19 +26,19 @@ impl Noise {
 }
 
 /// Words with the bytes of `bytes`, so that elements are aligned.
-fn aligned(bytes: &[u8]) -> Vec<u64> {
+pub(super) fn aligned(bytes: &[u8]) -> Vec<u64> {
     let mut words = vec![0u64; bytes.len().div_ceil(8) + 2];
     // SAFETY: the words have room for the bytes.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), words.as_mut_ptr().cast(), bytes.len()) };
     words
 }
 
-fn at(words: &[u64]) -> Address {
+pub(super) fn at(words: &[u64]) -> Address {
     Address(words.as_ptr() as usize)
 }
 
 /// Values that no conversion turns into a NaN, whose payload may differ between platforms.
-fn values(noise: &mut Noise, dtype: DType, count: usize) -> Vec<u8> {
+pub(super) fn values(noise: &mut Noise, dtype: DType, count: usize) -> Vec<u8> {
     (0..count)
         .flat_map(|_| {
             let small = noise.below(4000) as f32 / 16.0 - 125.0;
@@ -172,7 +172,7 @@ fn gather_and_scatter_are_those_of_the_cpu() {
 }
 
 /// A workspace of the size asked for.
-fn workspace(platform: &CudaPlatform, bytes: usize) -> (Block<'_>, Launch) {
+pub(super) fn workspace(platform: &CudaPlatform, bytes: usize) -> (Block<'_>, Launch) {
     let block = Block::new(platform, bytes);
     let workspace = Workspace {
         address: block.address(),

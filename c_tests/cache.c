@@ -1,0 +1,561 @@
+/* Cached embeddings: which caches fit which tables, gathers and gradient steps against tables without a cache, what a drop and a
+ * write-back do, counters of a scripted use, readers of several threads while lines are replaced. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <wholememory/cache_stats.h>
+#include <wholememory/wholememory_op.h>
+
+#include "device.h"
+#include "rows.h"
+
+enum { BAD_INPUT = WHOLEMEMORY_INVALID_INPUT, VALUE = WHOLEMEMORY_INVALID_VALUE, LINES = 32 };
+
+typedef struct { wholememory_memory_type_t type; wholememory_memory_location_t location; const char* name; } kind_of_cache;
+static const kind_of_cache caches[] = {
+    {WHOLEMEMORY_MT_CONTINUOUS, WHOLEMEMORY_ML_DEVICE, "CONTINUOUS DEVICE"}, {WHOLEMEMORY_MT_CHUNKED, WHOLEMEMORY_ML_DEVICE, "CHUNKED DEVICE"},
+    {WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_DEVICE, "DISTRIBUTED DEVICE"}, {WHOLEMEMORY_MT_CONTINUOUS, WHOLEMEMORY_ML_HOST, "CONTINUOUS HOST"},
+    {WHOLEMEMORY_MT_CHUNKED, WHOLEMEMORY_ML_HOST, "CHUNKED HOST"}};
+enum { CACHES = 5, AT_HOME = 3 };
+
+static wholememory_embedding_cache_policy_t policy_of(wholememory_comm_t comm, int type, int location, int access, float ratio) {
+  wholememory_embedding_cache_policy_t policy;
+  OK(wholememory_create_embedding_cache_policy(&policy, comm, (wholememory_memory_type_t)type, (wholememory_memory_location_t)location,
+                                               (wholememory_access_type_t)access, ratio));
+  return policy;
+}
+
+/* The policy may go before its embedding. */
+static wm_rows cached_rows(wholememory_comm_t comm, wholememory_comm_t cache_comm, wm_rows_shape shape, kind_of_cache cache, int access, float ratio) {
+  shape.policy = policy_of(cache_comm, (int)cache.type, (int)cache.location, access, ratio);
+  wm_rows e = wm_rows_make(comm, shape);
+  OK(wholememory_destroy_embedding_cache_policy(shape.policy));
+  e.shape.policy = NULL;
+  return e;
+}
+
+static wholememory_cache_stats_t stats_of(const wm_rows* e) {
+  wholememory_cache_stats_t stats = {.struct_size = sizeof stats};
+  OK(wholememory_embedding_get_cache_stats(e->embedding, &stats));
+  return stats;
+}
+
+/* ---- which caches fit: the table of the contract, row by row ---- */
+
+typedef struct { int table, cache, location, access, want; const char* why; } fit;
+
+static int try_fit(wholememory_comm_t comm, wholememory_comm_t cache_comm, fit f) {
+  wholememory_embedding_cache_policy_t policy = policy_of(cache_comm, f.cache, f.location, f.access, 0.25f);
+  wholememory_tensor_description_t d = wm_desc(WHOLEMEMORY_DT_FLOAT, 2, 300, 8, 8, 0);
+  wholememory_embedding_t made = NULL;
+  int code = wholememory_create_embedding(&made, &d, comm, (wholememory_memory_type_t)f.table, WHOLEMEMORY_ML_HOST, policy, NULL, -1, 0);
+  if (code == 0) EXPECT(0, wholememory_destroy_embedding(made));
+  else CHECK(made == NULL);
+  OK(wholememory_destroy_embedding_cache_policy(policy));
+  return code;
+}
+
+static void fits(wm_rank* r, wholememory_comm_t other) {
+  enum { CON = 1, CHU = 2, DIS = 3, HIE = 4, DEV = 1, HOST = 2, NONE = 0, RO = 1, RW = 2, NOT_IMPLEMENTED = WHOLEMEMORY_NOT_IMPLEMENTED };
+  wholememory_comm_t comm = wm_world(r);
+  const fit home[] = {
+      {HIE, HIE, DEV, RW, BAD_INPUT, "HIERARCHY"}, {HIE, DIS, DEV, RW, BAD_INPUT, "HIERARCHY"},
+      {CON, CON, HOST, RW, BAD_INPUT, "DEVICE"},   {DIS, DIS, HOST, RO, BAD_INPUT, "DEVICE"},
+      {CHU, CON, DEV, RW, BAD_INPUT, "CHUNKED"},   {DIS, CON, DEV, RW, BAD_INPUT, "DISTRIBUTED"},
+      {DIS, CHU, DEV, RW, BAD_INPUT, "CHUNKED"},   {CON, HIE, DEV, RW, BAD_INPUT, "HIERARCHY"},
+      {CON, NONE, DEV, RW, BAD_INPUT, "0"},        {CON, 99, DEV, RW, VALUE, "99"},
+      {CON, CON, DEV, 99, VALUE, "99"},            {CON, CON, DEV, RW, 0, ""},
+      {CON, CHU, DEV, RO, 0, ""},                  {CON, DIS, DEV, NONE, 0, ""},
+      {CHU, CHU, DEV, RW, 0, ""},                  {CHU, DIS, DEV, RW, 0, ""},
+      {DIS, DIS, DEV, RW, 0, ""}};
+  const fit apart[] = {
+      {HIE, CON, DEV, RO, BAD_INPUT, "HIERARCHY"}, {CON, DIS, DEV, RO, BAD_INPUT, "DISTRIBUTED"},
+      {CON, CON, DEV, RW, BAD_INPUT, "READONLY"},  {CON, CON, DEV, NONE, BAD_INPUT, "READONLY"},
+      {CON, HIE, DEV, RW, BAD_INPUT, "READONLY"},  {CON, HIE, DEV, RO, NOT_IMPLEMENTED, "HIERARCHY"},
+      {CON, NONE, DEV, RO, VALUE, "0"},            {CON, CON, 7, RO, VALUE, "7"},
+      {CON, CON, DEV, RO, 0, ""},                  {CHU, CHU, HOST, RO, 0, ""},
+      {DIS, CON, HOST, RO, 0, ""},                 {DIS, CHU, DEV, RO, 0, ""}};
+  for (size_t i = 0; i < sizeof home / sizeof *home; i++) {
+    if (!wm_kind_here(r, comm, &wm_kinds[0]) && home[i].want == 0 && home[i].table != DIS) continue;
+    if (!EXPECT(home[i].want, try_fit(comm, comm, home[i]))) wm_say("row %zu of the caches at home", i);
+    if (home[i].want) CHECK_HAS(wholememory_get_last_error(), home[i].why);
+  }
+  for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) {
+    if (!EXPECT(apart[i].want, try_fit(comm, other, apart[i]))) wm_say("row %zu of the caches apart", i);
+    if (apart[i].want) CHECK_HAS(wholememory_get_last_error(), apart[i].why);
+  }
+  /* A policy that differs on one rank is every rank's error. */
+  if (r->size > 1) {
+    fit f = {CON, CHU, DEV, r->rank == 1 ? RO : RW, VALUE, "cache_policy"};
+    EXPECT(VALUE, try_fit(comm, comm, f));
+    CHECK_HAS(wholememory_get_last_error(), "cache_policy");
+  }
+  wholememory_embedding_cache_policy_t policy = (wholememory_embedding_cache_policy_t)1;
+  const float ratios[] = {0.0f, -1.0f, 1.0f / 513, 1.0001f, 0.0f / 0.0f};
+  for (size_t i = 0; i < 5; i++)
+    EXPECT(VALUE, wholememory_create_embedding_cache_policy(&policy, comm, WHOLEMEMORY_MT_CHUNKED, WHOLEMEMORY_ML_DEVICE, WHOLEMEMORY_AT_READONLY, ratios[i]));
+  CHECK(policy == (wholememory_embedding_cache_policy_t)1);
+  OK(wholememory_communicator_barrier(comm));
+}
+
+/* ---- gathers ---- */
+
+typedef struct { wholememory_dtype_t ids, to; int64_t count, pad; uint64_t seed; bool adjust; int salt; } draw;
+
+/* Ids with favourites; every eighth names no row. */
+static int64_t drawn(const draw* d, const wm_rows* e, int64_t i) {
+  uint64_t h = wm_hash(d->seed, (uint64_t)i);
+  int64_t rows = e->shape.rows;
+  switch (h % 8) {
+    case 0: return h & 256 ? -1 - (int64_t)(h >> 44) : rows + (int64_t)(h >> 44);
+    case 1: case 2: case 3: return (int64_t)((h >> 8) % (uint64_t)(rows < 9 ? rows : 9));
+    default: return (int64_t)((h >> 8) % (uint64_t)rows);
+  }
+}
+
+static bool gather(const wm_rows* e, draw d, const char* what) {
+  wm_array ids = wm_array_make((wm_view){d.ids, 1, d.count, 1, 1, 3, 0});
+  wm_array out = wm_array_make((wm_view){d.to, 2, d.count, e->shape.columns, e->shape.columns + d.pad, 1, 0});
+  for (int64_t i = 0; i < d.count; i++) {
+    int64_t id = drawn(&d, e, i);
+    wm_set_bits(d.ids, wm_array_at(&ids, i, 0), (uint64_t)id);
+    for (int64_t c = 0; c < e->shape.columns && id >= 0 && id < e->shape.rows; c++)
+      wm_set_bits(d.to, wm_array_at(&out, i, c), wm_convert(e->shape.dtype, d.to, wm_value(e->shape.dtype, id, c, d.salt)));
+  }
+  wm_array_push(&ids);
+  wm_env env;
+  wm_env_start(&env);
+  bool good = EXPECT(0, wholememory_embedding_gather(e->embedding, ids.tensor, out.tensor, d.adjust, &env.fns, 0));
+  BALANCED(&env);
+  good = wm_array_matches(&out, what) && good;
+  wm_array_drop(&ids);
+  wm_array_drop(&out);
+  return good;
+}
+
+/* Rounds of gathers of different shapes on every rank; one rank asks for nothing now and then. */
+static void rounds(const wm_rows* e, int count, int salt, const char* what) {
+  const bool floating = e->shape.dtype <= WHOLEMEMORY_DT_BF16;
+  for (int round = 0; round < count; round++) {
+    draw d = {.ids = (round + e->rank) % 2 ? WHOLEMEMORY_DT_INT64 : WHOLEMEMORY_DT_INT, .to = e->shape.dtype, .count = 150 + 40 * e->rank,
+              .pad = round % 3, .seed = (uint64_t)(round * 64 + e->rank), .adjust = round != 3, .salt = salt};
+    if (round == 2) d.to = floating ? WHOLEMEMORY_DT_HALF : WHOLEMEMORY_DT_INT16;
+    if (round == 4) d.to = floating ? WHOLEMEMORY_DT_DOUBLE : WHOLEMEMORY_DT_INT64;
+    if (round == 5 && e->rank == e->size - 1) d.count = 0;
+    if (!gather(e, d, what)) return;
+  }
+}
+
+static void values(wm_rank* r, wholememory_comm_t comm, wholememory_comm_t cache_comm, const wm_kind* table, kind_of_cache cache, wm_rows_shape shape, float ratio) {
+  char what[160];
+  snprintf(what, sizeof what, "%s table of %s, %lld x %lld, round robin %d, %s cache of %.2f%s", table->name, wm_dtype_name(shape.dtype),
+           (long long)shape.rows, (long long)shape.columns, shape.round_robin, cache.name, (double)ratio, comm == cache_comm ? "" : " apart");
+  wm_rows e = cached_rows(comm, cache_comm, shape, cache, WHOLEMEMORY_AT_READONLY, ratio);
+  wm_rows_fill(&e, wm_value, 0);
+  rounds(&e, 6, 0, what);
+  wholememory_cache_stats_t stats = stats_of(&e);
+  int cache_ranks;
+  OK(wholememory_communicator_get_size(&cache_ranks, cache_comm));
+  /* What fits is what the ratio allows, rounded up to whole sets. */
+  double covered = (double)(int64_t)((double)LINES / (double)ratio + 0.5);
+  int64_t user = wholememory_tensor_get_tensor_description(e.tensor)->sizes[0], unit = (int64_t)covered * cache_ranks;
+  int64_t sets = (user + unit - 1) / unit;
+  CHECK_EQ(stats.capacity_rows, sets * LINES);
+  CHECK_EQ(stats.row_bytes, e.stride * (int64_t)wm_bytes_of(shape.dtype));
+  CHECK(stats.loads - stats.evictions <= stats.capacity_rows);
+  CHECK(stats.hits <= stats.lookups && stats.write_backs == 0 && stats.bytes_written == 0);
+  CHECK_EQ(stats.bytes_read, stats.loads * stats.row_bytes);
+  if (r->size == 1) CHECK(stats.hits > 0 && stats.loads > 0);
+  /* New values in the table are seen after a drop, and nothing else. */
+  OK(wholememory_communicator_barrier(comm));
+  wm_rows_fill(&e, wm_value, 5);
+  EXPECT(0, wholememory_embedding_drop_all_cache(e.embedding, 0));
+  OK(wholememory_communicator_barrier(comm));
+  rounds(&e, 2, 5, what);
+  EXPECT(0, wholememory_embedding_writeback_cache(e.embedding, 0));
+  OK(wholememory_communicator_barrier(comm));
+  rounds(&e, 1, 5, what);
+  OK(wholememory_communicator_barrier(comm));
+  wm_rows_drop(&e);
+}
+
+static void gathers(wm_rank* r, wholememory_comm_t other) {
+  wholememory_comm_t comm = wm_world(r);
+  for (int k = 0; k < WM_KINDS; k++) {
+    const wm_kind* table = &wm_kinds[k];
+    if (table->type == WHOLEMEMORY_MT_HIERARCHY || !wm_kind_here(r, comm, table)) continue;
+    for (int c = 0; c < CACHES; c++) {
+      bool home = c < AT_HOME && caches[c].type >= table->type;
+      for (int d = 0; d < WM_DTYPES; d++) {
+        /* All types once a table; the other pairs with one of each kind. */
+        bool all = r->size < 4 && (c == (int)table->type - 1 || (c == 3 && k % 2 == 0));
+        if (!all && d != (k + c) % WM_DTYPES) continue;
+        wm_rows_shape shape = {.kind = *table, .dtype = wm_dtypes[d].id, .rows = 230, .columns = 7 + 4 * (d % 3)};
+        if (home) values(r, comm, comm, table, caches[c], shape, 0.2f);
+        if (caches[c].type != WHOLEMEMORY_MT_DISTRIBUTED) values(r, comm, other, table, caches[c], shape, 0.2f);
+      }
+      wm_rows_shape dealt = {.kind = *table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 123, .columns = 5, .round_robin = 4};
+      if (home) values(r, comm, comm, table, caches[c], dealt, 0.5f);
+      if (caches[c].type != WHOLEMEMORY_MT_DISTRIBUTED) values(r, comm, other, table, caches[c], dealt, 1.0f);
+    }
+    /* Few rows, and ranks without any. */
+    wm_rows_shape few = {.kind = *table, .dtype = WHOLEMEMORY_DT_HALF, .rows = 3, .columns = 33};
+    values(r, comm, comm, table, caches[2], few, 1.0f / 512);
+    values(r, comm, comm, table, caches[2], few, 1.0f);
+  }
+}
+
+/* A rank that fails alone leaves the others what they asked for. */
+static void one_rank_fails(wm_rank* r, const wm_kind* table, wholememory_comm_t cache_comm, kind_of_cache cache) {
+  wholememory_comm_t comm = wm_world(r);
+  wm_rows e = cached_rows(comm, cache_comm, (wm_rows_shape){.kind = *table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 200, .columns = 8}, cache, WHOLEMEMORY_AT_READONLY, 0.2f);
+  wm_rows_fill(&e, wm_value, 0);
+  for (int adjust = 0; adjust < 2; adjust++) {
+    if (r->rank == r->size - 1) {
+      wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, 4, 1, 1, 0, 0}), wrong_ids = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 1, 4, 1, 1, 0, 0});
+      wm_array out = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, 4, 8, 8, 0, 0}), narrow = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, 4, 7, 8, 0, 0});
+      wm_array few = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, 3, 8, 8, 0, 0}), whole = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 2, 4, 8, 8, 0, 0});
+      wm_array_push(&ids);
+      struct { wholememory_tensor_t ids, out; } wrong[] = {{NULL, out.tensor}, {ids.tensor, NULL}, {wrong_ids.tensor, out.tensor}, {ids.tensor, narrow.tensor},
+                                                           {ids.tensor, few.tensor}, {ids.tensor, whole.tensor}, {out.tensor, out.tensor}};
+      for (size_t i = 0; i < 7; i++) {
+        wm_env env;
+        wm_env_start(&env);
+        EXPECT(BAD_INPUT, wholememory_embedding_gather(e.embedding, wrong[i].ids, wrong[i].out, adjust, &env.fns, 0));
+        BALANCED(&env);
+      }
+      wm_array_matches(&out, "the output of a failed gather");
+      wm_array* all[] = {&ids, &wrong_ids, &out, &narrow, &few, &whole};
+      for (size_t i = 0; i < 6; i++) wm_array_drop(all[i]);
+    } else {
+      for (int i = 0; i < 7; i++)
+        gather(&e, (draw){.ids = WHOLEMEMORY_DT_INT64, .to = WHOLEMEMORY_DT_FLOAT, .count = 90, .seed = (uint64_t)i, .adjust = adjust}, "beside a rank that fails");
+    }
+  }
+  OK(wholememory_communicator_barrier(comm));
+  wm_rows_drop(&e);
+}
+
+/* ---- counters ---- */
+
+static void gather_list(const wm_rows* e, const int64_t* list, int64_t count, bool adjust) {
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, count, 1, 1, 0, 0});
+  wm_array out = wm_array_make((wm_view){e->shape.dtype, 2, count, e->shape.columns, e->shape.columns, 0, 0});
+  for (int64_t i = 0; i < count; i++) {
+    wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&ids, i, 0), (uint64_t)list[i]);
+    for (int64_t c = 0; c < e->shape.columns && list[i] >= 0 && list[i] < e->shape.rows; c++)
+      wm_set_bits(e->shape.dtype, wm_array_at(&out, i, c), wm_value(e->shape.dtype, list[i], c, 0));
+  }
+  wm_array_push(&ids);
+  EXPECT(0, wholememory_embedding_gather(e->embedding, ids.tensor, out.tensor, adjust, NULL, 0));
+  wm_array_matches(&out, "a scripted gather");
+  wm_array_drop(&ids);
+  wm_array_drop(&out);
+}
+
+static void expect_stats(const wm_rows* e, uint64_t lookups, uint64_t hits, uint64_t loads, uint64_t evictions, int line) {
+  wholememory_cache_stats_t s = stats_of(e);
+  bool same = s.lookups == lookups && s.hits == hits && s.loads == loads && s.evictions == evictions && s.bytes_read == loads * s.row_bytes;
+  if (!same)
+    wm_failed(__FILE__, line, "lookups %llu hits %llu loads %llu evictions %llu, wanted %llu %llu %llu %llu", (unsigned long long)s.lookups,
+              (unsigned long long)s.hits, (unsigned long long)s.loads, (unsigned long long)s.evictions, (unsigned long long)lookups,
+              (unsigned long long)hits, (unsigned long long)loads, (unsigned long long)evictions);
+}
+
+/* One rank, one set of 32 lines for 64 rows: everything that happens can be told in advance. */
+static void counted(wm_rank* r) {
+  wholememory_comm_t own;
+  OK(wholememory_split_communicator(&own, wm_world(r), r->rank, 0));
+  wm_kind table = {WHOLEMEMORY_MT_CONTINUOUS, WHOLEMEMORY_ML_HOST, "CONTINUOUS HOST"};
+  wm_rows e = cached_rows(own, own, (wm_rows_shape){.kind = table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 64, .columns = 6}, caches[0], WHOLEMEMORY_AT_READWRITE, 0.5f);
+  wm_rows_fill(&e, wm_value, 0);
+  CHECK_EQ(stats_of(&e).capacity_rows, 32);
+  int64_t list[64];
+  for (int64_t i = 0; i < 64; i++) list[i] = i;
+  expect_stats(&e, 0, 0, 0, 0, __LINE__);
+  gather_list(&e, list, 32, false); /* looks, changes nothing */
+  expect_stats(&e, 32, 0, 0, 0, __LINE__);
+  gather_list(&e, list, 32, true); /* 32 rows fill the lines */
+  expect_stats(&e, 64, 0, 32, 0, __LINE__);
+  gather_list(&e, list, 32, true); /* all are there, and used twice now */
+  expect_stats(&e, 96, 32, 32, 0, __LINE__);
+  gather_list(&e, list, 64, false);
+  expect_stats(&e, 160, 64, 32, 0, __LINE__);
+  gather_list(&e, list + 40, 1, true); /* used once: not worth a line */
+  expect_stats(&e, 161, 64, 32, 0, __LINE__);
+  const int64_t often[6] = {40, 40, -3, 64, 40, 1000};
+  gather_list(&e, often, 6, true); /* used four times in all: worth more than any */
+  expect_stats(&e, 164, 64, 33, 1, __LINE__);
+  gather_list(&e, often, 6, false);
+  expect_stats(&e, 167, 67, 33, 1, __LINE__);
+  /* A drop empties the lines and keeps what is known of the rows. */
+  EXPECT(0, wholememory_embedding_drop_all_cache(e.embedding, 0));
+  gather_list(&e, often, 6, false);
+  expect_stats(&e, 170, 67, 33, 1, __LINE__);
+  gather_list(&e, list, 64, true);
+  wholememory_cache_stats_t s = stats_of(&e);
+  CHECK(s.lookups == 234 && s.hits == 67 && s.loads == 65 && s.write_backs == 0);
+  /* The struct of an older or newer caller, and none. */
+  wholememory_cache_stats_t small;
+  memset(&small, 0x7F, sizeof small);
+  small.struct_size = 24;
+  OK(wholememory_embedding_get_cache_stats(e.embedding, &small));
+  CHECK(small.struct_size == 24 && small.capacity_rows == 32 && small.lookups == 234 && small.hits == 0x7F7F7F7F7F7F7F7Full);
+  small.struct_size = 7;
+  EXPECT(VALUE, wholememory_embedding_get_cache_stats(e.embedding, &small));
+  struct { wholememory_cache_stats_t known; uint64_t later; } large = {.known = {.struct_size = sizeof large}, .later = 9};
+  OK(wholememory_embedding_get_cache_stats(e.embedding, &large.known));
+  CHECK(large.known.hits == 67 && large.later == 9);
+  EXPECT(BAD_INPUT, wholememory_embedding_get_cache_stats(e.embedding, NULL));
+  EXPECT(BAD_INPUT, wholememory_embedding_get_cache_stats(NULL, &small));
+  wm_rows_drop(&e);
+  EXPECT(BAD_INPUT, wholememory_embedding_get_cache_stats(e.embedding, &small));
+  e = wm_rows_make(own, (wm_rows_shape){.kind = table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 64, .columns = 6});
+  small.struct_size = sizeof small;
+  EXPECT(BAD_INPUT, wholememory_embedding_get_cache_stats(e.embedding, &small));
+  CHECK_HAS(wholememory_get_last_error(), "no cache");
+  wm_rows_drop(&e);
+  OK(wholememory_destroy_communicator(own));
+}
+
+/* ---- readers while lines are replaced ---- */
+
+typedef struct { const wm_rows* e; int number; void* stream; bool adjust; } reader;
+
+static void* read_rows(void* given) {
+  reader* me = given;
+  wm_set_rank(me->e->rank);
+  wm_device_bind(me->e->rank);
+  const int64_t count = 700;
+  const wm_rows* e = me->e;
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, count, 1, 1, 0, 0});
+  for (int round = 0; round < 25; round++) {
+    wm_array out = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, count, e->shape.columns, e->shape.columns, 0, 0});
+    draw d = {.seed = (uint64_t)(me->number * 1000 + round)};
+    for (int64_t i = 0; i < count; i++) {
+      int64_t id = drawn(&d, e, i);
+      wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&ids, i, 0), (uint64_t)id);
+      for (int64_t c = 0; c < e->shape.columns && id >= 0 && id < e->shape.rows; c++)
+        wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&out, i, c), wm_value(WHOLEMEMORY_DT_FLOAT, id, c, 0));
+    }
+    wm_array_push(&ids);
+    EXPECT(0, wholememory_embedding_gather(e->embedding, ids.tensor, out.tensor, me->adjust, NULL, (int64_t)(intptr_t)me->stream));
+    wm_finish();
+    bool good = wm_array_matches(&out, "rows read while others replace lines");
+    wm_array_drop(&out);
+    if (!good) break;
+  }
+  wm_array_drop(&ids);
+  return NULL;
+}
+
+static void side_by_side(wm_rank* r) {
+  enum { READERS = 5 };
+  wholememory_comm_t own;
+  OK(wholememory_split_communicator(&own, wm_world(r), r->rank, 0));
+  wm_kind table = {WHOLEMEMORY_MT_CHUNKED, WHOLEMEMORY_ML_HOST, "CHUNKED HOST"};
+  for (int c = 1; c < AT_HOME; c++) {
+    wm_rows e = cached_rows(own, own, (wm_rows_shape){.kind = table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 4000, .columns = 40}, caches[c], WHOLEMEMORY_AT_READWRITE, 0.02f);
+    wm_rows_fill(&e, wm_value, 0);
+    int (*create)(void**, unsigned) = NULL;
+    int (*destroy)(void*) = NULL;
+    *(void**)&create = wm_driver_function("cuStreamCreate");
+    *(void**)&destroy = wm_driver_function("cuStreamDestroy_v2");
+    reader readers[READERS];
+    pthread_t threads[READERS];
+    for (int i = 0; i < READERS; i++) {
+      readers[i] = (reader){.e = &e, .number = i + READERS * r->rank, .adjust = i < 2};
+      if (create) REQUIRE(create(&readers[i].stream, 1) == 0);
+      REQUIRE(pthread_create(&threads[i], NULL, read_rows, &readers[i]) == 0);
+    }
+    for (int i = 0; i < READERS; i++) REQUIRE(pthread_join(threads[i], NULL) == 0);
+    CHECK(stats_of(&e).evictions > 0);
+    wm_rows_drop(&e);
+    for (int i = 0; i < READERS; i++)
+      if (destroy) REQUIRE(destroy(readers[i].stream) == 0);
+  }
+  OK(wholememory_destroy_communicator(own));
+}
+
+/* ---- gradient steps beside a table without a cache ---- */
+
+enum { ROWS = 150, STEPS = 8 };
+static const char* const states_of[][4] = {{0}, {0}, {"m", "v", "beta12t"}, {"v"}, {"state_sum"}};
+
+/* What a gather of all rows gives, of an embedding or (`table`) of a tensor; the caller frees it. */
+static unsigned char* all_rows(const wm_rows* e, wholememory_tensor_t table, bool adjust, wholememory_dtype_t dtype, int64_t columns, size_t* bytes) {
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, ROWS, 1, 1, 0, 0});
+  wm_array out = wm_array_make((wm_view){dtype, 2, ROWS, columns, columns, 0, 0});
+  for (int64_t i = 0; i < ROWS; i++) wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)i);
+  wm_array_push(&ids);
+  if (table) EXPECT(0, wholememory_gather(table, ids.tensor, out.tensor, NULL, NULL, -1));
+  else EXPECT(0, wholememory_embedding_gather(e->embedding, ids.tensor, out.tensor, adjust, NULL, 0));
+  wm_finish();
+  *bytes = out.bytes;
+  unsigned char* rows = malloc(out.bytes);
+  REQUIRE(rows != NULL);
+  wm_copy(rows, out.device, out.bytes);
+  wm_array_drop(&ids);
+  wm_array_drop(&out);
+  return rows;
+}
+
+static bool same_rows(const wm_rows* a, wholememory_tensor_t in_a, const wm_rows* b, wholememory_tensor_t in_b, bool adjust, wholememory_dtype_t dtype, int64_t columns, const char* what) {
+  size_t bytes_a, bytes_b;
+  unsigned char *rows_a = all_rows(a, in_a, adjust, dtype, columns, &bytes_a), *rows_b = all_rows(b, in_b, adjust, dtype, columns, &bytes_b);
+  bool same = bytes_a == bytes_b && memcmp(rows_a, rows_b, bytes_a) == 0;
+  if (!same) {
+    size_t at = 0;
+    while (at < bytes_a && rows_a[at] == rows_b[at]) at++;
+    FAILED("%s: differs from the table without a cache at byte %zu (rows of %zu)", what, at, (size_t)columns * wm_bytes_of(dtype));
+  }
+  free(rows_a);
+  free(rows_b);
+  return same;
+}
+
+static uint64_t small_value(wholememory_dtype_t dtype, int64_t row, int64_t column, int salt) {
+  double value = ((double)(wm_hash((uint64_t)row, (uint64_t)column) % 257) - 128 + salt) / 64;
+  uint64_t bits;
+  memcpy(&bits, &value, 8);
+  return wm_convert(WHOLEMEMORY_DT_DOUBLE, dtype, bits);
+}
+
+static void step(const wm_rows* e, int number, bool adjust) {
+  int64_t count = number == 3 && e->rank == 0 ? 0 : 60 + 10 * e->rank;
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, count, 1, 1, 0, 0});
+  wm_array grads = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, count, e->shape.columns, e->shape.columns + 1, 0, 0});
+  draw d = {.seed = (uint64_t)(number * 64 + e->rank)};
+  for (int64_t i = 0; i < count; i++) {
+    wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&ids, i, 0), (uint64_t)drawn(&d, e, i));
+    for (int64_t c = 0; c < e->shape.columns; c++)
+      wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&grads, i, c), small_value(WHOLEMEMORY_DT_FLOAT, i + 1000 * number, c, e->rank));
+  }
+  wm_array_push(&ids);
+  wm_array_push(&grads);
+  wm_env env;
+  wm_env_start(&env);
+  EXPECT(0, wholememory_embedding_gather_gradient_apply(e->embedding, ids.tensor, grads.tensor, adjust, 0.05f, &env.fns, 0));
+  BALANCED(&env);
+  wm_finish();
+  OK(wholememory_communicator_barrier(e->comm));
+  wm_array_drop(&ids);
+  wm_array_drop(&grads);
+}
+
+static void trained(wm_rank* r, wholememory_comm_t comm, const wm_kind* table, kind_of_cache cache, int optimizer, wholememory_dtype_t dtype, float ratio, int round_robin) {
+  char what[160];
+  snprintf(what, sizeof what, "%s table of %s, %s cache of %.2f, optimizer %d, round robin %d", table->name, wm_dtype_name(dtype), cache.name, (double)ratio, optimizer, round_robin);
+  wm_rows_shape shape = {.kind = *table, .dtype = dtype, .rows = ROWS, .columns = 11, .round_robin = round_robin};
+  wm_rows a = cached_rows(comm, comm, shape, cache, WHOLEMEMORY_AT_READWRITE, ratio), b = wm_rows_make(comm, shape);
+  wm_rows_fill(&a, small_value, 0);
+  wm_rows_fill(&b, small_value, 0);
+  wholememory_embedding_optimizer_t made;
+  OK(wholememory_create_embedding_optimizer(&made, (wholememory_optimizer_type_t)optimizer));
+  EXPECT(0, wholememory_embedding_set_optimizer(a.embedding, made));
+  EXPECT(0, wholememory_embedding_set_optimizer(b.embedding, made));
+  bool same = true;
+  for (int number = 0; number < STEPS && same; number++) {
+    bool adjust = number % 3 != 2;
+    step(&a, number, adjust);
+    step(&b, number, adjust);
+    same = same_rows(&a, NULL, &b, NULL, number % 2, dtype, shape.columns, what);
+    if (number == 4) EXPECT(0, wholememory_embedding_writeback_cache(a.embedding, 0));
+    if (number == 6) EXPECT(0, wholememory_embedding_drop_all_cache(a.embedding, 0));
+    OK(wholememory_communicator_barrier(comm));
+    /* What was written back is in the tables, states too. */
+    if (number != 4 && number != 6) continue;
+    if (round_robin == 0 || r->size == 1) same = same_rows(&a, a.tensor, &b, b.tensor, false, dtype, shape.columns, what) && same;
+    for (const char* const* name = states_of[optimizer]; *name && round_robin == 0; name++) {
+      wholememory_tensor_t in_a = wholememory_embedding_get_optimizer_state(a.embedding, *name), in_b = wholememory_embedding_get_optimizer_state(b.embedding, *name);
+      REQUIRE(in_a != NULL && in_b != NULL);
+      same = same_rows(&a, in_a, &b, in_b, false, WHOLEMEMORY_DT_FLOAT, strcmp(*name, "beta12t") ? shape.columns : 2, *name) && same;
+    }
+    OK(wholememory_communicator_barrier(comm));
+  }
+  if (r->size == 1) {
+    wholememory_cache_stats_t stats = stats_of(&a);
+    CHECK(stats.write_backs > 0 && stats.bytes_written >= stats.write_backs * stats.row_bytes && stats.loads > 0);
+  }
+  OK(wholememory_communicator_barrier(comm));
+  wm_rows_drop(&a);
+  wm_rows_drop(&b);
+  wholememory_destroy_embedding_optimizer(made);
+}
+
+/* A cache that may not be changed is not trained. */
+static void untrainable(wm_rank* r, wholememory_comm_t other) {
+  wm_kind table = {WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_HOST, "DISTRIBUTED HOST"};
+  wm_rows_shape shape = {.kind = table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 90, .columns = 4};
+  wholememory_embedding_optimizer_t made;
+  OK(wholememory_create_embedding_optimizer(&made, WHOLEMEMORY_OPT_SGD));
+  for (int i = 0; i < 3; i++) {
+    wm_rows e = i == 2 ? cached_rows(wm_world(r), other, shape, caches[1], WHOLEMEMORY_AT_READONLY, 0.5f)
+                       : cached_rows(wm_world(r), wm_world(r), shape, caches[2], i, 0.5f);
+    EXPECT(BAD_INPUT, wholememory_embedding_set_optimizer(e.embedding, made));
+    CHECK_HAS(wholememory_get_last_error(), "READWRITE");
+    wm_rows_drop(&e);
+  }
+  wholememory_destroy_embedding_optimizer(made);
+}
+
+static void trainings(wm_rank* r) {
+  const wholememory_dtype_t dtypes[] = {WHOLEMEMORY_DT_FLOAT, WHOLEMEMORY_DT_HALF, WHOLEMEMORY_DT_BF16};
+  for (int k = 0; k < WM_KINDS; k++) {
+    const wm_kind* table = &wm_kinds[k];
+    if (table->type == WHOLEMEMORY_MT_HIERARCHY || !wm_kind_here(r, wm_world(r), table)) continue;
+    for (int c = (int)table->type - 1; c < AT_HOME; c++)
+      for (int optimizer = 1; optimizer <= 4; optimizer++)
+        if (r->size < 4 || optimizer == 2 || optimizer == 1 + (k + c) % 4) trained(r, wm_world(r), table, caches[c], optimizer, dtypes[(k + c + optimizer) % 3], optimizer == 2 ? 0.25f : 0.5f, optimizer == 3 ? 3 : 0);
+  }
+}
+
+/* Ranks that cannot, or are told not to, read each other's memory: ids go to the owners, rows come back. */
+static void exchanged(wm_rank* r) {
+  if (!r->threads || r->rank == 0) setenv("WHOLEMEMORY_ROUTE", "exchange", 1);
+  wm_meet(r);
+  wholememory_comm_t comm;
+  OK(wholememory_create_communicator(&comm, wm_fresh_id(r), r->rank, r->size));
+  wm_meet(r);
+  if (!r->threads || r->rank == 0) unsetenv("WHOLEMEMORY_ROUTE");
+  wm_meet(r);
+  for (int k = 0; k < WM_KINDS; k++) {
+    const wm_kind* table = &wm_kinds[k];
+    if (table->type == WHOLEMEMORY_MT_HIERARCHY || !wm_kind_here(r, comm, table)) continue;
+    for (int d = k % 3; d < WM_DTYPES; d += 3)
+      values(r, comm, comm, table, caches[2], (wm_rows_shape){.kind = *table, .dtype = wm_dtypes[d].id, .rows = 230, .columns = 9}, 0.2f);
+    /* The table exchanges, the cache does not. */
+    wholememory_comm_t pair;
+    OK(wholememory_split_communicator(&pair, comm, r->size > 2 ? r->rank / 2 : r->rank, r->rank));
+    if (r->size > 1) values(r, comm, pair, table, caches[1], (wm_rows_shape){.kind = *table, .dtype = WHOLEMEMORY_DT_BF16, .rows = 230, .columns = 9}, 0.2f);
+    OK(wholememory_destroy_communicator(pair));
+    trained(r, comm, table, caches[2], 2, WHOLEMEMORY_DT_FLOAT, 0.25f, 0);
+  }
+  OK(wholememory_destroy_communicator(comm));
+}
+
+static void body(wm_rank* r) {
+  wholememory_comm_t comm = wm_world(r), other;
+  /* Caches apart: of pairs of ranks. */
+  OK(wholememory_split_communicator(&other, comm, r->rank / 2, r->rank));
+  if (r->size < 3) {
+    OK(wholememory_destroy_communicator(other));
+    OK(wholememory_split_communicator(&other, comm, r->rank, 0));
+  }
+  fits(r, other);
+  counted(r);
+  gathers(r, other);
+  for (int k = 0; k < WM_KINDS; k++) {
+    if (wm_kinds[k].type == WHOLEMEMORY_MT_HIERARCHY || !wm_kind_here(r, comm, &wm_kinds[k])) continue;
+    one_rank_fails(r, &wm_kinds[k], comm, caches[2]);
+    one_rank_fails(r, &wm_kinds[k], other, caches[1]);
+  }
+  side_by_side(r);
+  untrainable(r, other);
+  trainings(r);
+  exchanged(r);
+  OK(wholememory_destroy_communicator(other));
+}
+
+int main(int argc, char** argv) { return wm_test_main(argc, argv, body, WM_PLAIN); }

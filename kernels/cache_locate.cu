@@ -1,0 +1,83 @@
+// Where a gradient step changes the rows of a table with a cache, and what becomes dirty by it.
+
+#include <cuda_runtime.h>
+
+#include "cache.cuh"
+#include "told.cuh"
+
+namespace wmk {
+
+namespace {
+
+constexpr uint32_t kThreads = 256;
+
+// Sets bits of a mask; true if they were set before.
+__device__ __forceinline__ bool mark(uint32_t &mask, uint32_t bits) {
+  return (__ldcg(&mask) & bits) == bits || (atomicOr(&mask, bits) & bits) == bits;
+}
+
+template <class Row>
+__global__ void __launch_bounds__(kThreads) locate_rows(const __grid_constant__ wmk_cache_locate_args job) {
+  __shared__ uint32_t state_loads;
+  if (threadIdx.x == 0) state_loads = 0;
+  __syncthreads();
+  const wmk_cache &cache = job.cache;
+  const Row *rows = static_cast<const Row *>(job.sorted_rows);
+  const uint32_t lane = threadIdx.x % 32, count = static_cast<uint32_t>(job.count);
+  for (uint32_t first = (blockIdx.x * kThreads + threadIdx.x) & ~31u; first < count; first += gridDim.x * kThreads) {
+    const uint32_t i = first + lane;
+    const uint64_t row = i < count ? rows[i] : cache.rows;
+    const bool asks = row < cache.rows && (i == 0 || rows[i - 1] != rows[i]);
+    const uint64_t set = asks ? cache_set_of(row, cache_hash(row), cache.set_count, cache.whole) : 0;
+    const uint32_t found = find_lines(asks ? tags_of(cache.tags, set) : 0, static_cast<uint32_t>(row) + 1, lane);
+    if (!asks) continue;
+    const bool cached = found != no_line;
+    cache_set &of_set = sets_of(cache)[set];
+    const uint64_t line = set * cache_set_lines + found;
+    job.row_places[i] = cached ? cache.lines + line * cache.stride_bytes : cache.home + row * cache.stride_bytes;
+    if (cached) mark(of_set.dirty, 1u << found);
+    if (job.state_sources == nullptr) continue;
+    const uint64_t at_home = cache.state_home + row * cache.state_stride_bytes;
+    const uint64_t in_cache = cache.state_lines + line * cache.state_stride_bytes;
+    bool present = false;
+    if (cached) {
+      mark(of_set.state_dirty, 1u << found);
+      present = mark(of_set.state_present, 1u << found);
+      if (!present) atomicAdd(&state_loads, 1);
+    }
+    job.state_sources[i] = present ? in_cache : at_home;
+    job.state_targets[i] = cached ? in_cache : at_home;
+  }
+  __syncthreads();
+  if (threadIdx.x != 0 || state_loads == 0) return;
+  auto *head = reinterpret_cast<cache_head *>(cache.head);
+  atomicAdd(reinterpret_cast<unsigned long long *>(&head->bytes_read), state_loads * cache.state_stride_bytes);
+}
+
+cudaError_t locate(const wmk_cache_locate_args *args, cudaStream_t stream) {
+  if (args == nullptr) {
+    cudaFuncAttributes attributes;
+    const cudaError_t code = cudaFuncGetAttributes(&attributes, locate_rows<uint32_t>);
+    return code != cudaSuccess ? code : cudaFuncGetAttributes(&attributes, locate_rows<uint64_t>);
+  }
+  if (args->count == 0 || args->count > INT32_MAX || args->cache.set_count == 0 || args->cache.home == 0 ||
+      (args->state_sources != nullptr && args->cache.state_lines == 0)) {
+    return cudaErrorInvalidValue;
+  }
+  const uint64_t needed = (args->count + kThreads - 1) / kThreads;
+  const uint32_t blocks = needed < 2048 ? static_cast<uint32_t>(needed) : 2048;
+  if (args->row_bytes == 8) {
+    locate_rows<uint64_t><<<blocks, kThreads, 0, stream>>>(*args);
+  } else {
+    locate_rows<uint32_t><<<blocks, kThreads, 0, stream>>>(*args);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+}  // namespace wmk
+
+int wmk_cache_locate(const wmk_cache_locate_args *args, wmk_stream stream) {
+  return wmk::told(wmk::locate(args, stream));
+}

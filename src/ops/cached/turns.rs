@@ -1,0 +1,146 @@
+//! Who may use a cache when: gathers run side by side, on any threads and streams of a rank; what changes lines runs alone.
+
+use crate::error::Result;
+use crate::platform::{Mark, Platform, Stream};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+
+/// Orders threads by a lock, and streams by marks where work goes on after a call. Users of one stream pay for no waiting.
+#[derive(Default)]
+pub struct Turns {
+    order: RwLock<()>,
+    marks: Mutex<Marks>,
+}
+
+#[derive(Default)]
+struct Marks {
+    /// The last change.
+    changed: Option<Marked>,
+    /// The last gather of each stream since then.
+    read: Vec<Marked>,
+    spare: Vec<Box<dyn Mark>>,
+}
+
+struct Marked {
+    stream: Stream,
+    mark: Box<dyn Mark>,
+}
+
+impl Marks {
+    fn mark(&mut self, platform: &dyn Platform, stream: Stream) -> Result<Option<Marked>> {
+        let mark = match self.spare.pop() {
+            Some(mark) => Some(mark),
+            None => platform.mark()?,
+        };
+        let Some(mark) = mark else { return Ok(None) };
+        mark.set(stream)?;
+        Ok(Some(Marked { stream, mark }))
+    }
+
+    fn after_change(&self, stream: Stream) -> Result<()> {
+        match &self.changed {
+            Some(changed) if changed.stream != stream => changed.mark.hold_back(stream),
+            _ => Ok(()),
+        }
+    }
+
+    fn after_all(&self, stream: Stream) -> Result<()> {
+        self.after_change(stream)?;
+        let mut others = self.read.iter().filter(|read| read.stream != stream);
+        others.try_for_each(|read| read.mark.hold_back(stream))
+    }
+
+    fn has_read(&mut self, platform: &dyn Platform, stream: Stream) -> Result<()> {
+        if let Some(read) = self.read.iter().find(|read| read.stream == stream) {
+            return read.mark.set(stream);
+        }
+        let read = self.mark(platform, stream)?;
+        self.read.extend(read);
+        Ok(())
+    }
+
+    fn has_changed(&mut self, platform: &dyn Platform, stream: Stream) -> Result<()> {
+        let before = self.read.drain(..).chain(self.changed.take());
+        self.spare.extend(before.map(|marked| marked.mark));
+        self.changed = self.mark(platform, stream)?;
+        Ok(())
+    }
+}
+
+impl Turns {
+    fn marks(&self) -> MutexGuard<'_, Marks> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enqueues `work`, which reads lines, on the stream. It may not wait for other ranks, and may not take a turn itself.
+    /// # Errors
+    /// CUDA_ERROR, and those of `work`.
+    pub fn read<T>(
+        &self,
+        platform: &dyn Platform,
+        stream: Stream,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let _turn = self.order.read().unwrap_or_else(PoisonError::into_inner);
+        self.marks().after_change(stream)?;
+        let outcome = work();
+        self.marks().has_read(platform, stream)?;
+        outcome
+    }
+
+    /// Enqueues `work`, which changes lines, on the stream. It may not take a turn itself. It is called also where its streams
+    /// could not be ordered, with that failure, since other ranks may count on it.
+    /// # Errors
+    /// Those of `work`, CUDA_ERROR.
+    pub fn change<T>(
+        &self,
+        platform: &dyn Platform,
+        stream: Stream,
+        work: impl FnOnce(Result<()>) -> Result<T>,
+    ) -> Result<T> {
+        let _turn = self.order.write().unwrap_or_else(PoisonError::into_inner);
+        let ordered = self.marks().after_all(stream);
+        let outcome = work(ordered);
+        let marked = self.marks().has_changed(platform, stream);
+        outcome.and_then(|value| marked.map(|()| value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::cpu::CpuPlatform;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Readers of several threads meet inside; a change is alone.
+    #[test]
+    fn readers_run_side_by_side_and_changes_alone() {
+        let turns = Turns::default();
+        let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let enter = |readers: usize| {
+            let now = inside.fetch_add(readers, Ordering::SeqCst) + readers;
+            most.fetch_max(now % 1000, Ordering::SeqCst);
+            assert!(now <= 1000, "{now}");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            inside.fetch_sub(readers, Ordering::SeqCst);
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (turns, enter) = (&turns, &enter);
+                scope.spawn(move || {
+                    for round in 0..20 {
+                        let stream = Stream(thread);
+                        if (thread + round) % 4 == 0 {
+                            turns
+                                .change(&CpuPlatform, stream, |ordered| ordered.and(enter(1000)))
+                                .unwrap();
+                        } else {
+                            turns.read(&CpuPlatform, stream, || enter(1)).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        assert!(most.into_inner() > 1, "readers never met");
+    }
+}
