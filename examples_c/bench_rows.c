@@ -1,8 +1,10 @@
 /* The benchmark's data calls: gather, scatter, and gathers of a single row.
  * A value is a hash of its place in the table, 0 to 126, which every dtype holds exactly. */
+#include <pthread.h>
+
 #include "bench.h"
 
-enum { VALUES = 127, CHUNK_BYTES = 64 << 20 };
+enum { VALUES = 127, CHUNK_BYTES = 64 << 20, WRITERS = 16 };
 
 uint32_t bench_mix(uint64_t x) {
   x ^= x >> 33;
@@ -76,18 +78,54 @@ static uint64_t wrong_in_row(const dictionary_t *dictionary, const unsigned char
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Fills `count` rows at `to` (of the device), whose row numbers are `rows[i]`, or first + i where `rows` is NULL. */
+/* Rows to be filled, whose numbers are `rows[i]`, or first + i where `rows` is NULL. */
+typedef struct {
+  const dictionary_t *dictionary;
+  unsigned char *to;
+  const int64_t *rows;
+  int64_t first, count, columns;
+  unsigned version;
+} share_t;
+
+static void *write_share(void *raw) {
+  const share_t *s = raw;
+  size_t row_bytes = (size_t)s->columns * s->dictionary->bytes;
+  for (int64_t i = 0; i < s->count; i++)
+    write_row(s->dictionary, s->to + (size_t)i * row_bytes, (uint64_t)(s->rows ? s->rows[i] : s->first + i),
+              (uint64_t)s->columns, s->version);
+  return NULL;
+}
+
+/* The rows of one chunk by several threads: a table of gigabytes is not waited for. */
+static void write_chunk(const share_t *all, int threads) {
+  share_t shares[WRITERS];
+  pthread_t writers[WRITERS];
+  size_t row_bytes = (size_t)all->columns * all->dictionary->bytes;
+  for (int t = 0; t < threads; t++) {
+    int64_t from = all->count * t / threads;
+    shares[t] = *all;
+    shares[t].to += (size_t)from * row_bytes;
+    shares[t].rows = all->rows ? all->rows + from : NULL;
+    shares[t].first += from;
+    shares[t].count = all->count * (t + 1) / threads - from;
+  }
+  int started = 0;
+  while (started < threads - 1 && !pthread_create(&writers[started], NULL, write_share, &shares[started])) started++;
+  for (int t = started; t < threads; t++) write_share(&shares[t]);
+  for (int t = 0; t < started; t++) pthread_join(writers[t], NULL);
+}
+
 void bench_write_rows(bench_rank_t *rank, void *to, wholememory_dtype_t dtype, int64_t columns, const int64_t *rows,
                       int64_t first, int64_t count, unsigned version) {
   dictionary_t dictionary = dictionary_of(dtype);
   size_t row_bytes = (size_t)columns * dictionary.bytes;
   int64_t at_once = smaller(count, 1 + CHUNK_BYTES / (int64_t)row_bytes);
+  long cores = sysconf(_SC_NPROCESSORS_ONLN) / rank->ranks->size;
+  int threads = cores < 1 ? 1 : cores > WRITERS ? WRITERS : (int)cores;
   unsigned char *chunk = device_plain((size_t)at_once * row_bytes);
   for (int64_t done = 0; done < count; done += at_once) {
     int64_t now = smaller(at_once, count - done);
-    for (int64_t i = 0; i < now; i++)
-      write_row(&dictionary, chunk + (size_t)i * row_bytes, (uint64_t)(rows ? rows[done + i] : first + done + i),
-                (uint64_t)columns, version);
+    write_chunk(&(share_t){&dictionary, chunk, rows ? rows + done : NULL, first + done, now, columns, version}, threads);
     device_copy(&rank->device, (char *)to + (size_t)done * row_bytes, chunk, (size_t)now * row_bytes);
   }
   free(chunk);
