@@ -2,8 +2,8 @@
 //   check_kernels [rounds] [quick|all] [section]     rounds of the cases made at random (default 6); quick leaves out what
 //   is large; with a section only that one
 
-#include "../args_learning.h"
 #include "check.h"
+#include "../args_learning.h"
 
 int main(int argc, char **argv) {
   // Streams that wait for each other must not share a queue.
