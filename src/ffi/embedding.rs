@@ -277,7 +277,7 @@ pub unsafe extern "C-unwind" fn wholememory_embedding_gather(
     stream_int: i64,
 ) -> wholememory_error_code_t {
     // SAFETY: the caller's struct is NULL or valid during the call.
-    let environment = unsafe { Environment::new(p_env_fns) };
+    let environment = unsafe { Environment::new(p_env_fns) }.on(Stream(stream_int as usize));
     environment.run(|buffers| {
         let (object, mut prior) = embedding(wholememory_embedding as usize)?;
         let indices = or_none(operand("indices", indices), &mut prior);
@@ -314,7 +314,7 @@ pub unsafe extern "C-unwind" fn wholememory_embedding_gather_gradient_apply(
     stream_int: i64,
 ) -> wholememory_error_code_t {
     // SAFETY: the caller's struct is NULL or valid during the call.
-    let environment = unsafe { Environment::new(p_env_fns) };
+    let environment = unsafe { Environment::new(p_env_fns) }.on(Stream(stream_int as usize));
     environment.run(|buffers| {
         let (object, mut prior) = embedding(wholememory_embedding as usize)?;
         let indices = or_none(operand("indices", indices), &mut prior);
