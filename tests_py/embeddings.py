@@ -160,6 +160,7 @@ def cache_written_back(world):
     optimizer.step(0.5)
     world.meet()
     trained = all_rows(world, made)
+    expect.true(not torch.equal(trained, first_values(world)), "a step changed nothing")
     # The package's own methods for these two pass the stream in a way that its function for it does not take.
     stream = world.wg.wholegraph_env.get_stream()
     made.wmb_embedding.writeback_all_cache(stream)
@@ -196,6 +197,7 @@ def saved(world):
         world.meet()
 
     one_step(made[0], optimizers[0], 0)
+    expect.true(not torch.equal(all_rows(world, made[0]), first_values(world)), "a step changed nothing")
     prefix = f"{world.folder}/embedding"
     made[0].save(prefix)
     world.meet()
