@@ -143,6 +143,8 @@ fn check_together(choices: &[Option<Choice>]) -> Result<u64> {
             place(&choices[0]),
             place(choice)
         );
+    }
+    for (rank, choice) in choices.iter().enumerate() {
         let found = choices.iter().filter(|other| other.comm == choice.comm).count();
         ensure!(
             found as u64 == choice.ranks,
@@ -354,6 +356,7 @@ mod tests {
         assert_eq!(most(&[apart(5, 2), None]), 1);
         let refused = |choices: &[Option<Choice>]| check_together(choices).unwrap_err();
         assert_eq!(refused(&[home(2), apart(5, 2)]).kind, Kind::InvalidValue);
+        assert_eq!(refused(&[apart(5, 2), home(2)]).kind, Kind::InvalidValue);
         // A communicator with ranks of another table, and ranks that mean two of them.
         for choices in [
             vec![apart(5, 4), apart(5, 4)],
