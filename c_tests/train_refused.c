@@ -169,12 +169,43 @@ static void refused_scratch(wm_rank* r, const wm_kind* k) {
   wm_rows_drop(&e);
 }
 
+/* One rank goes on with an embedding that it has destroyed: it alone fails while there is nothing for it to take, else all do, since
+ * its rows cannot be reached; nobody waits. */
+static void destroyed_on_one_rank(wm_rank* r, const wm_kind* k) {
+  enum { COUNT = 40, COLUMNS = 4 };
+  if (r->size == 1) return;
+  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = COUNT, .columns = COLUMNS});
+  wm_rows_fill(&e, wm_first_value, 0);
+  wholememory_embedding_optimizer_t made;
+  OK(wholememory_create_embedding_optimizer(&made, WHOLEMEMORY_OPT_ADAGRAD));
+  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, made));
+  wholememory_destroy_embedding_optimizer(made);
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, COUNT, 1, 1, 0, 0}), grads = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, COUNT, COLUMNS, COLUMNS, 0, 0});
+  for (int i = 0; i < COUNT; i++) wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)i);
+  wm_array_push(&ids);
+  bool odd = r->rank == r->size - 1;
+  if (odd) wm_rows_drop(&e);
+  OK(wholememory_communicator_barrier(e.comm));
+  for (int moving = 0; moving < 2; moving++) {
+    wholememory_tensor_get_tensor_description(ids.tensor)->sizes[0] = wholememory_tensor_get_tensor_description(grads.tensor)->sizes[0] = moving ? COUNT : 0;
+    int code = wholememory_embedding_gather_gradient_apply(e.embedding, ids.tensor, grads.tensor, false, 0.5f, NULL, 0);
+    wm_check_code(odd ? BAD_INPUT : moving ? LOGIC : 0, code, __FILE__, __LINE__, "a step with an embedding that one rank has destroyed");
+    /* A control call fails on all ranks alike. */
+    EXPECT(BAD_INPUT, wholememory_embedding_set_optimizer(e.embedding, NULL));
+    OK(wholememory_communicator_barrier(e.comm));
+  }
+  wm_array_drop(&ids);
+  wm_array_drop(&grads);
+  if (!odd) wm_rows_drop(&e);
+}
+
 static void body(wm_rank* r) {
   for (int i = 0; i < WM_KINDS; i++) {
     if (!wm_kind_here(r, wm_world(r), &wm_kinds[i])) continue;
     set_optimizer_codes(r, &wm_kinds[i]);
     step_codes(r, &wm_kinds[i]);
     refused_scratch(r, &wm_kinds[i]);
+    destroyed_on_one_rank(r, &wm_kinds[i]);
   }
 }
 

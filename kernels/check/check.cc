@@ -44,6 +44,7 @@ int main(int argc, char **argv) {
   section("counts", [&] { check_counts(tally); });
   section("caches", [&] { check_caches(tally, rounds); });
   section("learning", [&] { check_learning(tally, rounds); });
+  section("dealt rows", [&] { check_dealt(tally); });
   section("meetings", [&] { check_meetings(tally); });
   if (!quick) section("a large gather", [&] { check_large(tally); });
   printf("%d passed, %d failed\n", tally.passed, tally.failed);

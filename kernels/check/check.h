@@ -26,3 +26,5 @@ void check_graph(Tally &tally, bool quick);
 void check_lists(Tally &tally, bool quick);
 // The gradient step; `rounds` times all widths.
 void check_learning(Tally &tally, int rounds);
+// Rows dealt to ranks, and values that are set.
+void check_dealt(Tally &tally);
