@@ -12,6 +12,9 @@
 
 enum { BAD_INPUT = WHOLEMEMORY_INVALID_INPUT, VALUE = WHOLEMEMORY_INVALID_VALUE, LINES = 32 };
 
+/* Where a table is slow to make, fewer pairs of tables and caches are tried. */
+static bool is_brief(const wm_rank* r) { return r->size >= 4 || (wm_gpu() && r->size > 1); }
+
 /* ---- gathers ---- */
 
 /* Rounds of gathers of different shapes on every rank; one rank asks for nothing now and then. */
@@ -69,12 +72,13 @@ static void gathers(wm_rank* r, wholememory_comm_t other) {
       bool home = c < WM_CACHES_AT_HOME && wm_caches[c].type >= table->type;
       for (int d = 0; d < WM_DTYPES; d++) {
         /* All types once a table; the other pairs with one of each kind. */
-        bool all = r->size < 4 && (c == (int)table->type - 1 || (c == 3 && k % 2 == 0));
+        bool all = !is_brief(r) && (c == (int)table->type - 1 || (c == 3 && k % 2 == 0));
         if (!all && d != (k + c) % WM_DTYPES) continue;
         wm_rows_shape shape = {.kind = *table, .dtype = wm_dtypes[d].id, .rows = 230, .columns = 7 + 4 * (d % 3)};
         if (home) values(r, comm, comm, table, wm_caches[c], shape, 0.2f);
         if (wm_caches[c].type != WHOLEMEMORY_MT_DISTRIBUTED) values(r, comm, other, table, wm_caches[c], shape, 0.2f);
       }
+      if (is_brief(r) && c != k % WM_CACHES) continue;
       wm_rows_shape dealt = {.kind = *table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 123, .columns = 5, .round_robin = 4};
       if (home) values(r, comm, comm, table, wm_caches[c], dealt, 0.5f);
       if (wm_caches[c].type != WHOLEMEMORY_MT_DISTRIBUTED) values(r, comm, other, table, wm_caches[c], dealt, 1.0f);
@@ -373,7 +377,7 @@ static void trainings(wm_rank* r) {
     if (table->type == WHOLEMEMORY_MT_HIERARCHY || !wm_kind_here(r, wm_world(r), table)) continue;
     for (int c = (int)table->type - 1; c < WM_CACHES_AT_HOME; c++)
       for (int optimizer = 1; optimizer <= 4; optimizer++)
-        if (r->size < 4 || optimizer == 2 || optimizer == 1 + (k + c) % 4) trained(r, wm_world(r), table, wm_caches[c], optimizer, dtypes[(k + c + optimizer) % 3], optimizer == 2 ? 0.25f : 0.5f, optimizer == 3 ? 3 : 0);
+        if (!is_brief(r) || optimizer == 1 + (k + c) % 4) trained(r, wm_world(r), table, wm_caches[c], optimizer, dtypes[(k + c + optimizer) % 3], optimizer == 2 ? 0.25f : 0.5f, optimizer == 3 ? 3 : 0);
   }
 }
 
@@ -389,7 +393,7 @@ static void exchanged(wm_rank* r) {
   for (int k = 0; k < WM_KINDS; k++) {
     const wm_kind* table = &wm_kinds[k];
     if (table->type == WHOLEMEMORY_MT_HIERARCHY || !wm_kind_here(r, comm, table)) continue;
-    for (int d = k % 3; d < WM_DTYPES; d += 3)
+    for (int d = k % 3; d < WM_DTYPES; d += is_brief(r) ? WM_DTYPES : 3)
       values(r, comm, comm, table, wm_caches[2], (wm_rows_shape){.kind = *table, .dtype = wm_dtypes[d].id, .rows = 230, .columns = 9}, 0.2f);
     /* The table exchanges, the cache does not. */
     wholememory_comm_t pair;
