@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <wholememory/wholememory_op.h>
 
 #include "cached.h"
@@ -83,6 +84,39 @@ static void gathers(wm_rank* r, wholememory_comm_t other) {
     values(r, comm, comm, table, wm_caches[2], few, 1.0f / 512);
     values(r, comm, comm, table, wm_caches[2], few, 1.0f);
   }
+}
+
+/* A table loaded from a file, dealt or not, is what is read after a drop. */
+static void from_file(wm_rank* r) {
+  enum { FILE_ROWS = 161, COLUMNS = 3 };
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/wm_cache_XXXXXX");
+  if (r->rank == 0) {
+    int file = mkstemp(path);
+    REQUIRE(file >= 0);
+    for (int64_t row = 0; row < FILE_ROWS; row++)
+      for (int64_t c = 0; c < COLUMNS; c++) {
+        uint64_t bits = wm_value(WHOLEMEMORY_DT_FLOAT, row, c, 0);
+        REQUIRE(write(file, &bits, 4) == 4);
+      }
+    close(file);
+  }
+  wm_share(r, path, sizeof path);
+  wm_kind table = {WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_HOST, "DISTRIBUTED HOST"};
+  for (int block = 0; block < 5; block += 4) {
+    wm_rows e = wm_cached_make(wm_world(r), wm_world(r), (wm_rows_shape){.kind = table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = FILE_ROWS, .columns = COLUMNS, .round_robin = block},
+                               wm_caches[2], WHOLEMEMORY_AT_READWRITE, 0.3f);
+    wm_rows_fill(&e, wm_value, 3);
+    rounds(&e, 2, 3, "a cached table before it is loaded");
+    OK(wholememory_communicator_barrier(e.comm));
+    const char* name = path;
+    EXPECT(0, wholememory_load_from_file(wholememory_tensor_get_memory_handle(e.tensor), 0, (size_t)e.stride * 4, COLUMNS * 4, &name, 1, block));
+    EXPECT(0, wholememory_embedding_drop_all_cache(e.embedding, 0));
+    rounds(&e, 3, 0, "a cached table loaded from a file");
+    OK(wholememory_communicator_barrier(e.comm));
+    wm_rows_drop(&e);
+  }
+  if (r->rank == 0) unlink(path);
 }
 
 /* ---- counters ---- */
@@ -371,6 +405,7 @@ static void body(wm_rank* r) {
   wholememory_comm_t pairs = wm_pairs(r);
   counted(r);
   gathers(r, pairs);
+  from_file(r);
   side_by_side(r);
   trainings(r);
   exchanged(r);
