@@ -46,6 +46,13 @@ pub fn workspace_bytes(targets: usize, neighbours: usize) -> Result<usize> {
     Ok((Areas::new(targets, neighbours).end + 1) * size_of::<u32>())
 }
 
+/// Spreads ids over all bits, so that no pattern of ids is one of slots.
+fn mix(id: u64) -> u64 {
+    let once = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let twice = (once ^ (once >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    twice ^ (twice >> 31)
+}
+
 /// The two lists and the table between them.
 pub struct Lists {
     targets: Ids,
@@ -119,17 +126,22 @@ impl Lists {
     fn enter(&self, position: usize) -> usize {
         let mask = self.areas.slot_of - self.areas.slots - 1;
         let id = self.id(position);
-        let mixed = (id ^ (id >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut at = (mixed >> 31) as usize & mask;
+        let mut at = mix(id) as usize & mask;
         let mark = position as u32 + 1;
         loop {
             let slot = self.slot(at);
-            let held = match slot.compare_exchange(0, mark, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return at,
-                Err(held) => held,
+            // A slot that is taken, as most are, costs a read and no locked write.
+            let held = match slot.load(Ordering::Relaxed) {
+                0 => match slot.compare_exchange(0, mark, Ordering::Relaxed, Ordering::Relaxed) {
+                    Ok(_) => return at,
+                    Err(held) => held,
+                },
+                held => held,
             };
             if self.id(held as usize - 1) == id {
-                slot.fetch_min(mark, Ordering::Relaxed);
+                if mark < held {
+                    slot.fetch_min(mark, Ordering::Relaxed);
+                }
                 return at;
             }
             at = (at + 1) & mask;

@@ -85,6 +85,17 @@ fn ids_that_a_careless_hash_confuses() {
         .flat_map(|i| [i << 32, i << 48, i | i << 32, -i, i64::MIN + i])
         .collect();
     check(&ids[..50], &ids, true);
+    // Their products with the golden ratio are 0, 1, 2 and so on: they end in few slots where that is all of the hash.
+    let inverse = (0..6).fold(0x9e37_79b9_7f4a_7c15u64, |x, _| {
+        x.wrapping_mul(2u64.wrapping_sub(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(x)))
+    });
+    let ids: Vec<i64> = (0..20_000u64)
+        .map(|i| i.wrapping_mul(inverse))
+        .map(|y| (y ^ (y >> 32)) as i64)
+        .collect();
+    let begun = std::time::Instant::now();
+    check(&[], &ids, true);
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
 }
 
 #[test]
