@@ -41,19 +41,10 @@ pub(super) fn clique_of(rank: usize, fabrics: &[Option<Fabric>]) -> CliqueInfo {
     }
 }
 
-/// True if all ranks' GPUs are in one clique of a fabric that is up, so that they can map each other's memory over hosts.
-pub(super) fn is_one_fabric(fabrics: &[Option<Fabric>]) -> bool {
-    let Some(Some(first)) = fabrics.first() else {
-        return false;
-    };
-    fabrics.iter().all(|fabric| {
-        fabric.is_some_and(|f| f.is_ready && (f.cluster, f.clique) == (first.cluster, first.clique))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::platform::is_one_fabric;
 
     fn at(cluster: u8, clique: u32) -> Option<Fabric> {
         Some(Fabric {

@@ -1,6 +1,6 @@
 //! The communicator: the ranks that share handles, and the one lock under which they meet.
 
-use super::clique::{CliqueInfo, clique_of, is_one_fabric};
+use super::clique::{CliqueInfo, clique_of};
 use super::control::Control;
 use super::net::Net;
 use super::post::Post;
@@ -11,7 +11,7 @@ use crate::kinds::{Backend, Location, MemoryType};
 pub use crate::platform::TransportChoice;
 use crate::platform::meeting::Meeting;
 use crate::platform::process::epoch;
-use crate::platform::{Bootstrap, Member, Platform, Reach, Term, Transport, agree};
+use crate::platform::{Bootstrap, Member, Platform, Reach, Term, Transport, agree, is_one_fabric};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -258,7 +258,7 @@ impl Communicator {
             MemoryType::Distributed => Ok(()),
             MemoryType::Continuous | MemoryType::Chunked => {
                 ensure!(
-                    self.is_intranode(),
+                    self.is_intranode() || (location == Location::Device && self.maps_over_hosts()),
                     NotSupported,
                     "{memory_type} {location} memory needs all ranks on one node; {} of the {} ranks are on this one",
                     self.local_size(),
@@ -281,6 +281,11 @@ impl Communicator {
                 Ok(())
             }
         }
+    }
+
+    /// True if the ranks are on several hosts and map each other's device memory all the same.
+    fn maps_over_hosts(&self) -> bool {
+        !self.is_single_host() && self.reach().unreachable.is_none()
     }
 
     pub fn route_choice(&self) -> RouteChoice {

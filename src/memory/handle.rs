@@ -52,8 +52,10 @@ impl Memory {
             location,
             partition,
         } = plan;
-        let mutually_mapped =
-            comm.is_single_host() && (location == Location::Host || comm.reach().unreachable.is_none());
+        let mutually_mapped = match location {
+            Location::Host => comm.is_single_host(),
+            Location::Device => comm.reach().unreachable.is_none(),
+        };
         let route = Route::choose(
             memory_type,
             comm.route_choice(),

@@ -207,6 +207,16 @@ pub struct Fabric {
     pub is_ready: bool,
 }
 
+/// True if all of these GPUs are in one clique of a fabric that is up, so that they can map each other's memory over hosts.
+pub fn is_one_fabric(fabrics: &[Option<Fabric>]) -> bool {
+    let Some(Some(first)) = fabrics.first() else {
+        return false;
+    };
+    fabrics.iter().all(|fabric| {
+        fabric.is_some_and(|f| f.is_ready && (f.cluster, f.clique) == (first.cluster, first.clique))
+    })
+}
+
 /// A platform as one rank of one communicator uses it, bound to the rank's device for the communicator's life.
 pub trait Member: Platform {
     /// Names the device; equal for two ranks exactly if they share it.

@@ -21,6 +21,10 @@ pub const INVALID_VALUE: c_int = 1;
 pub const UNKNOWN: c_int = 999;
 /// What a recording stream answers when it is asked for its device.
 const CAPTURE_UNSUPPORTED: c_int = 900;
+/// What a process gets that may not use the fabric.
+const NOT_PERMITTED: c_int = 800;
+/// The kind of handles that other hosts can use.
+pub const FABRIC: c_uint = 8;
 
 #[derive(Default)]
 struct State {
@@ -87,6 +91,7 @@ pub struct Desk {
     pub capability: (c_int, c_int),
     pub shares_memory: bool,
     pub has_pools: bool,
+    pub may_use_fabric: bool,
     /// What this desk reads back through [`Functions::cuMemcpyDtoH_v2`] is wrong.
     pub reads_garbage: bool,
     /// Device and host see registered memory at different addresses.
@@ -111,6 +116,7 @@ impl Desk {
             capability: (9, 0),
             shares_memory: true,
             has_pools: true,
+            may_use_fabric: true,
             reads_garbage: false,
             shifted: false,
             can_access_peers: true,
@@ -376,16 +382,25 @@ fakes! {
         hide(base as usize, bytes);
         0
     }
-    fn cuMemExportToShareableHandle(shareable: *mut c_int, handle: u64, _kind: c_uint, _flags: c_ulonglong) at 0, |world| {
-        put(shareable, world.state().memory[&handle].try_clone().unwrap().into_raw_fd())
+    // A handle of the fabric holds the number of the memory, which must live when it is taken.
+    fn cuMemExportToShareableHandle(shareable: *mut c_int, handle: u64, kind: c_uint, _flags: c_ulonglong) at kind, |world| {
+        match kind {
+            FABRIC if !desk(|d| d.may_use_fabric) => NOT_PERMITTED,
+            FABRIC => put(shareable.cast::<[u64; 8]>(), [handle; 8]),
+            _ => put(shareable, world.state().memory[&handle].try_clone().unwrap().into_raw_fd()),
+        }
     }
-    fn cuMemImportFromShareableHandle(handle: *mut u64, shareable: usize, _kind: c_uint) at 0, |world| {
-        // SAFETY: the caller's descriptor, open during the call.
-        let fd = unsafe { BorrowedFd::borrow_raw(shareable as c_int) };
+    fn cuMemImportFromShareableHandle(handle: *mut u64, shareable: usize, kind: c_uint) at kind, |world| {
         let mut s = world.state();
+        let file = match kind {
+            // SAFETY: the caller's handle.
+            FABRIC => s.memory[&unsafe { (shareable as *const u64).read_unaligned() }].try_clone().unwrap(),
+            // SAFETY: the caller's descriptor, open during the call.
+            _ => unsafe { BorrowedFd::borrow_raw(shareable as c_int) }.try_clone_to_owned().unwrap(),
+        };
         s.next += 1;
         let id = s.next;
-        s.memory.insert(id, fd.try_clone_to_owned().unwrap());
+        s.memory.insert(id, file);
         put(handle, id)
     }
     fn cuMemHostRegister_v2(base: usize, bytes: usize, flags: c_uint) at base, |world| {

@@ -519,7 +519,7 @@ fn identity(uuid: &CUuuid) -> String {
 }
 
 fn page_bytes(functions: &Functions, device: CUdevice) -> Result<usize> {
-    let properties = super::vmm::properties(device);
+    let properties = super::vmm::properties(device, super::handover::Handover::Descriptors);
     let recommended = Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
     let mut bytes = 0;
     // SAFETY: the output and the properties outlive the call.

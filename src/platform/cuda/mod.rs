@@ -15,6 +15,7 @@ mod functions;
 mod gpu;
 mod graph;
 mod graph_args;
+mod handover;
 mod host;
 mod kernels;
 mod launch;
@@ -43,7 +44,8 @@ use super::caching::CacheKernels;
 use super::graph::GraphKernels;
 use super::learning::LearningKernels;
 use super::{
-    Bootstrap, Kernels, Mark, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice, Words,
+    Bootstrap, Fabric, Kernels, Mark, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice,
+    Words,
 };
 use crate::error::{Result, ensure, fail};
 use crate::span::Address;
@@ -51,6 +53,7 @@ use abort::AbortWord;
 use board::Boards;
 use collective::Abortable;
 use gpu::Gpu;
+use handover::Handover;
 use mailbox::Mailboxes;
 use scratch::ScratchPool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -75,6 +78,7 @@ pub struct CudaPlatform {
 struct World {
     reach: Reach,
     host_of: Vec<usize>,
+    handover: Handover,
     /// For waits on the GPU; `None` where ranks never wait there.
     abort_word: Option<AbortWord>,
 }
@@ -160,6 +164,13 @@ impl CudaPlatform {
         self.world
             .get()
             .is_some_and(|world| world.reach.unreachable.is_none())
+    }
+
+    /// How memory is handed to the other ranks.
+    fn handover(&self) -> Handover {
+        self.world
+            .get()
+            .map_or(Handover::Descriptors, |world| world.handover)
     }
 
     fn shares_device(&self) -> bool {
@@ -309,23 +320,7 @@ impl Member for CudaPlatform {
     }
 
     fn acquaint(&self, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
-        let reach = probe::acquaint(&self.gpu, boot, host_of)?;
-        let waits_on_gpu = boot.size() > 1 && reach.unreachable.is_none() && !reach.shares_device;
-        let abort_word = waits_on_gpu.then(|| AbortWord::new(&self.gpu)).transpose();
-        let world = World {
-            reach: reach.clone(),
-            host_of: host_of.to_vec(),
-            abort_word: super::agree(boot, &[], abort_word)?,
-        };
-        ensure!(
-            self.world.set(world).is_ok(),
-            Logic,
-            "the ranks of a communicator get acquainted once"
-        );
-        if waits_on_gpu {
-            let _ = self.boards.set(Boards::create(self, boot)?);
-        }
-        Ok(reach)
+        self.acquaint_in(fabric::fabric_of(&self.gpu), boot, host_of)
     }
 
     fn transport(&self, choice: TransportChoice, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
@@ -338,5 +333,29 @@ impl Member for CudaPlatform {
         }
         let mut abortables = self.abortables.lock().unwrap_or_else(PoisonError::into_inner);
         abortables.retain(Abortable::abort);
+    }
+}
+
+impl CudaPlatform {
+    /// [`Member::acquaint`] with what is known of the own place in a fabric.
+    fn acquaint_in(&self, fabric: Option<Fabric>, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
+        let (reach, handover) = probe::acquaint(&self.gpu, fabric, boot, host_of)?;
+        let waits_on_gpu = boot.size() > 1 && reach.unreachable.is_none() && !reach.shares_device;
+        let abort_word = waits_on_gpu.then(|| AbortWord::new(&self.gpu)).transpose();
+        let world = World {
+            reach: reach.clone(),
+            host_of: host_of.to_vec(),
+            handover,
+            abort_word: super::agree(boot, &[], abort_word)?,
+        };
+        ensure!(
+            self.world.set(world).is_ok(),
+            Logic,
+            "the ranks of a communicator get acquainted once"
+        );
+        if waits_on_gpu {
+            let _ = self.boards.set(Boards::create(self, boot)?);
+        }
+        Ok(reach)
     }
 }

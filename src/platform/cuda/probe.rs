@@ -1,14 +1,13 @@
 //! Who reaches whose memory: every rank makes a small piece of device memory, and every other maps and reads it. What the
 //! driver promises of peer access is no proof (containers, virtual machines, IOMMUs), the bytes are.
 
-use super::fabric::fabric_of;
 use super::functions::drive;
 use super::gpu::Gpu;
+use super::handover::{Handover, Ticket, exchange};
 use super::vmm::{Physical, Range};
 use crate::error::{Error, Kind, Result, ensure, fail};
-use crate::platform::{Bootstrap, Fabric, Reach, agree};
+use crate::platform::{Bootstrap, Fabric, Reach, agree, is_one_fabric};
 use crate::span::Address;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 const MARK_BYTES: usize = 16;
@@ -23,7 +22,7 @@ struct Card {
 }
 
 impl Card {
-    fn of(gpu: &Gpu) -> Result<Card> {
+    fn of(gpu: &Gpu, fabric: Option<Fabric>) -> Result<Card> {
         let mut mark = [0; MARK_BYTES];
         rustix::rand::getrandom(&mut mark, rustix::rand::GetRandomFlags::empty())
             .map_err(|e| Error::system("getrandom", e))?;
@@ -31,7 +30,7 @@ impl Card {
             identity: gpu.facts.identity.clone(),
             page_bytes: gpu.facts.page_bytes,
             mark,
-            fabric: fabric_of(gpu),
+            fabric,
         })
     }
 
@@ -100,19 +99,22 @@ fn decode_fabric(bytes: &[u8; FABRIC_BYTES]) -> Option<Option<Fabric>> {
 /// A piece of this rank's device memory with its mark all over it.
 struct Sample {
     _range: Range,
-    ticket: OwnedFd,
+    /// A handle of the fabric stands for it.
+    _memory: Physical,
+    ticket: Ticket,
 }
 
 impl Sample {
-    fn make(gpu: &Arc<Gpu>, card: &Card, bytes: usize) -> Result<Sample> {
+    fn make(gpu: &Arc<Gpu>, card: &Card, bytes: usize, handover: Handover) -> Result<Sample> {
         let _entered = gpu.enter()?;
-        let memory = Physical::create(gpu, bytes)?;
+        let memory = Physical::create(gpu, bytes, handover)?;
         let mut range = Range::reserve(gpu, bytes, bytes)?;
         range.map(0, &memory)?;
         write(gpu, range.base(), &card.pattern(bytes))?;
         Ok(Sample {
             ticket: memory.export()?,
             _range: range,
+            _memory: memory,
         })
     }
 }
@@ -130,7 +132,7 @@ fn write(gpu: &Gpu, to: Address, bytes: &[u8]) -> Result<()> {
 }
 
 /// Maps and reads the sample of another rank.
-fn look(gpu: &Arc<Gpu>, ticket: BorrowedFd<'_>, peer: &Card, bytes: usize) -> Result<()> {
+fn look(gpu: &Arc<Gpu>, ticket: &Ticket, peer: &Card, bytes: usize) -> Result<()> {
     let _entered = gpu.enter()?;
     let memory = Physical::import(gpu, ticket, bytes)?;
     let mut range = Range::reserve(gpu, bytes, bytes)?;
@@ -156,16 +158,23 @@ fn look(gpu: &Arc<Gpu>, ticket: BorrowedFd<'_>, peer: &Card, bytes: usize) -> Re
     }
 }
 
-/// Collective. See [`crate::platform::Member::acquaint`].
-pub fn acquaint(gpu: &Arc<Gpu>, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
+/// Collective. See [`crate::platform::Member::acquaint`]; `fabric` is what is known of the own GPU's place. Also how the ranks
+/// hand their memory to each other: on several hosts by handles of the fabric, if that is proved to work.
+pub fn acquaint(
+    gpu: &Arc<Gpu>,
+    fabric: Option<Fabric>,
+    boot: &dyn Bootstrap,
+    host_of: &[usize],
+) -> Result<(Reach, Handover)> {
     if boot.size() == 1 {
-        return Ok(Reach {
+        let alone = Reach {
             unreachable: None,
             shares_device: false,
-            fabrics: vec![fabric_of(gpu)],
-        });
+            fabrics: vec![fabric],
+        };
+        return Ok((alone, Handover::Descriptors));
     }
-    let own = agree(boot, &[], Card::of(gpu))?;
+    let own = agree(boot, &[], Card::of(gpu, fabric))?;
     let cards = boot
         .all_gather(&own.encode())?
         .iter()
@@ -176,27 +185,50 @@ pub fn acquaint(gpu: &Arc<Gpu>, boot: &dyn Bootstrap, host_of: &[usize]) -> Resu
             .iter()
             .any(|lower| lower.identity == cards[rank].identity)
     });
+    let fabrics: Vec<_> = cards.iter().map(|card| card.fabric).collect();
     let stranger = host_of.iter().position(|host| *host != host_of[0]);
-    let unreachable = match stranger {
-        Some(rank) => Some(format!("rank {rank} is on another host than rank 0")),
-        None => prove(gpu, boot, &own, &cards)?,
+    let (unreachable, handover) = match stranger {
+        None => (
+            prove(gpu, boot, &own, &cards, Handover::Descriptors)?,
+            Handover::Descriptors,
+        ),
+        Some(rank) => {
+            let apart = format!("rank {rank} is on another host than rank 0");
+            match is_one_fabric(&fabrics) {
+                false => (Some(apart), Handover::Descriptors),
+                true => match prove(gpu, boot, &own, &cards, Handover::Fabric)? {
+                    None => (None, Handover::Fabric),
+                    Some(why) => (
+                        Some(format!("{apart}, and their NVLink fabric does not do: {why}")),
+                        Handover::Descriptors,
+                    ),
+                },
+            }
+        }
     };
-    Ok(Reach {
+    let reach = Reach {
         unreachable,
         shares_device,
-        fabrics: cards.iter().map(|card| card.fabric).collect(),
-    })
+        fabrics,
+    };
+    Ok((reach, handover))
 }
 
 /// Marks a rank's complaint about itself, which explains those of the others.
 const OWN: char = '!';
 
 /// A complaint that explains what does not work, the same on all ranks; `None` if everything does.
-fn prove(gpu: &Arc<Gpu>, boot: &dyn Bootstrap, own: &Card, cards: &[Card]) -> Result<Option<String>> {
+fn prove(
+    gpu: &Arc<Gpu>,
+    boot: &dyn Bootstrap,
+    own: &Card,
+    cards: &[Card],
+    handover: Handover,
+) -> Result<Option<String>> {
     let bytes = cards.iter().map(|card| card.page_bytes).max().unwrap_or(0);
-    let sample = Sample::make(gpu, own, bytes);
-    let ticket = sample.as_ref().ok().map(|sample| sample.ticket.as_fd());
-    let tickets = boot.exchange_descriptors(ticket)?;
+    let sample = Sample::make(gpu, own, bytes, handover);
+    let ticket = sample.as_ref().ok().map(|sample| &sample.ticket);
+    let tickets = exchange(boot, handover, ticket)?;
     let look_at = |peer: usize| -> Result<()> {
         ensure!(
             peer < tickets.len() && tickets[peer].is_some(),
@@ -205,7 +237,7 @@ fn prove(gpu: &Arc<Gpu>, boot: &dyn Bootstrap, own: &Card, cards: &[Card]) -> Re
         );
         let ticket = tickets[peer].as_ref().expect("checked");
         gpu.check_peer(&cards[peer].identity)?;
-        look(gpu, ticket.as_fd(), &cards[peer], bytes)
+        look(gpu, ticket, &cards[peer], bytes)
     };
     let complaint = match &sample {
         Err(error) => Some(format!("{OWN}its own device memory cannot be shared: {error}")),

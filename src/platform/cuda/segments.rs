@@ -3,6 +3,7 @@
 
 use super::CudaPlatform;
 use super::gpu::Gpu;
+use super::handover::{Ticket, exchange};
 use super::host::HostSegment;
 use super::vmm::{Physical, Range};
 use crate::error::{Error, Kind, Result, ensure};
@@ -10,7 +11,6 @@ use crate::kinds::Location;
 use crate::platform::pages::PagePlan;
 use crate::platform::{Bootstrap, Segment, SegmentRequest, Segments, agree};
 use crate::span::Address;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 impl Segments for CudaPlatform {
@@ -41,7 +41,7 @@ pub struct DeviceSegment {
 struct Own {
     range: Option<Range>,
     memory: Option<Physical>,
-    ticket: Option<OwnedFd>,
+    ticket: Option<Ticket>,
 }
 
 impl DeviceSegment {
@@ -51,6 +51,7 @@ impl DeviceSegment {
         boot: &dyn Bootstrap,
     ) -> Result<DeviceSegment> {
         let (gpu, rank) = (&platform.gpu, boot.rank());
+        let handover = platform.handover();
         let shared = platform.maps_others() && boot.size() > 1;
         ensure!(
             shared || boot.size() == 1 || !request.contiguous,
@@ -72,7 +73,7 @@ impl DeviceSegment {
                 .then(|| Range::reserve(gpu, range_bytes, page_bytes))
                 .transpose()?;
             let memory = (own_bytes > 0)
-                .then(|| Physical::create(gpu, own_bytes))
+                .then(|| Physical::create(gpu, own_bytes, handover))
                 .transpose()?;
             let ticket = match &memory {
                 Some(memory) if shared => Some(memory.export()?),
@@ -90,7 +91,7 @@ impl DeviceSegment {
             ticket,
         } = agree(boot, &[], make())?;
         let tickets = match shared {
-            true => boot.exchange_descriptors(ticket.as_ref().map(AsFd::as_fd))?,
+            true => exchange(boot, handover, ticket.as_ref())?,
             false => Vec::new(),
         };
         drop(ticket);
@@ -108,10 +109,10 @@ impl DeviceSegment {
                     continue;
                 }
                 let Some(ticket) = ticket else {
-                    let what = format!("no descriptor of its device memory arrived from rank {peer}");
+                    let what = format!("no handle of its device memory arrived from rank {peer}");
                     return Err(Error::new(Kind::System, what));
                 };
-                Physical::import(gpu, ticket.as_fd(), bytes)
+                Physical::import(gpu, ticket, bytes)
                     .and_then(|memory| range.map(start, &memory))
                     .map_err(|e| e.within(format!("mapping the device memory of rank {peer}")))?;
             }

@@ -1,22 +1,18 @@
 //! The pieces of memory over several GPUs: physical memory, ranges of addresses, mappings of the one in the other. Each gives
 //! itself back on drop, as far as the driver still allows.
-//!
-//! Memory travels between ranks as file descriptors, which stop at the host. Handles of the FABRIC kind would go further; the
-//! place for them is [`KIND`] with [`Physical::export`] and [`Physical::import`]: nothing else knows how memory is handed over.
 
 use super::functions::drive;
 use super::gpu::Gpu;
+use super::handover::{FABRIC_HANDLE_BYTES, Handover, Ticket};
 use crate::error::{Error, Result, ensure};
 use crate::span::Address;
 use cudarc::driver::sys::{
-    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType,
-    CUmemAllocationProp, CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationType,
+    CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
 };
-use std::ffi::c_int;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
-
-const KIND: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 fn location(device: CUdevice) -> CUmemLocation {
     CUmemLocation {
@@ -26,12 +22,12 @@ fn location(device: CUdevice) -> CUmemLocation {
 }
 
 /// Pinned memory of `device` that can be handed to others.
-pub fn properties(device: CUdevice) -> CUmemAllocationProp {
+pub fn properties(device: CUdevice, handover: Handover) -> CUmemAllocationProp {
     // SAFETY: plain integers and pointers, for which zero is "nothing said".
     let nothing_said: CUmemAllocationProp = unsafe { std::mem::zeroed() };
     CUmemAllocationProp {
         type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-        requestedHandleTypes: KIND,
+        requestedHandleTypes: handover.kind(),
         location: location(device),
         ..nothing_said
     }
@@ -41,6 +37,7 @@ pub fn properties(device: CUdevice) -> CUmemAllocationProp {
 pub struct Physical {
     gpu: Arc<Gpu>,
     handle: CUmemGenericAllocationHandle,
+    handover: Handover,
     pub bytes: usize,
 }
 
@@ -48,35 +45,45 @@ impl Physical {
     /// New memory of `gpu`; `bytes` is a multiple of its page.
     /// # Errors
     /// OUT_OF_MEMORY, CUDA_ERROR.
-    pub fn create(gpu: &Arc<Gpu>, bytes: usize) -> Result<Physical> {
+    pub fn create(gpu: &Arc<Gpu>, bytes: usize, handover: Handover) -> Result<Physical> {
         let mut handle = 0;
         // SAFETY: output and properties outlive the call.
         unsafe {
             drive!(
                 gpu.functions,
-                cuMemCreate(&mut handle, bytes, &properties(gpu.device), 0)
+                cuMemCreate(&mut handle, bytes, &properties(gpu.device, handover), 0)
             )
         }
         .map_err(|e| e.within(format!("{bytes} bytes of memory of {}", gpu.facts.name)))?;
         Ok(Physical {
             gpu: gpu.clone(),
             handle,
+            handover,
             bytes,
         })
     }
 
-    /// A descriptor that stands for the memory, in this process and others.
+    /// What stands for the memory, in this process and others.
     /// # Errors
-    /// CUDA_ERROR (also when the process has no descriptors left), SYSTEM_ERROR.
-    pub fn export(&self) -> Result<OwnedFd> {
+    /// CUDA_ERROR (also when the process has no descriptors left, or may not use the fabric), SYSTEM_ERROR.
+    pub fn export(&self) -> Result<Ticket> {
+        let kind = self.handover.kind();
         let mut fd: c_int = -1;
-        // SAFETY: for this kind of handle the driver writes one int.
+        let mut handle = [0u8; FABRIC_HANDLE_BYTES];
+        let to: *mut c_void = match self.handover {
+            Handover::Descriptors => (&raw mut fd).cast(),
+            Handover::Fabric => handle.as_mut_ptr().cast(),
+        };
+        // SAFETY: the driver writes one int, or a handle of that size.
         unsafe {
             drive!(
                 self.gpu.functions,
-                cuMemExportToShareableHandle((&raw mut fd).cast(), self.handle, KIND, 0)
+                cuMemExportToShareableHandle(to, self.handle, kind, 0)
             )
         }?;
+        if self.handover == Handover::Fabric {
+            return Ok(Ticket::Fabric(handle));
+        }
         ensure!(
             fd >= 0,
             Cuda,
@@ -86,25 +93,30 @@ impl Physical {
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
             .map_err(|e| Error::system("marking a descriptor close-on-exec", e))?;
-        Ok(fd)
+        Ok(Ticket::Descriptor(fd))
     }
 
-    /// The memory that a descriptor stands for, `bytes` of it.
+    /// The memory that a ticket stands for, `bytes` of it.
     /// # Errors
     /// CUDA_ERROR where this process or GPU cannot use it.
-    pub fn import(gpu: &Arc<Gpu>, fd: BorrowedFd<'_>, bytes: usize) -> Result<Physical> {
+    pub fn import(gpu: &Arc<Gpu>, ticket: &Ticket, bytes: usize) -> Result<Physical> {
+        let (handover, shareable) = match ticket {
+            Ticket::Descriptor(fd) => (Handover::Descriptors, fd.as_raw_fd() as usize as *mut c_void),
+            Ticket::Fabric(handle) => (Handover::Fabric, handle.as_ptr().cast_mut().cast()),
+        };
         let mut handle = 0;
-        let number = fd.as_raw_fd() as usize;
-        // SAFETY: the output outlives the call; for this kind the "handle" is the descriptor's number.
+        // SAFETY: the output outlives the call; the driver takes a descriptor's number in place of an address, of a handle
+        // of the fabric it reads the bytes.
         unsafe {
             drive!(
                 gpu.functions,
-                cuMemImportFromShareableHandle(&mut handle, number as *mut _, KIND)
+                cuMemImportFromShareableHandle(&mut handle, shareable, handover.kind())
             )
         }?;
         Ok(Physical {
             gpu: gpu.clone(),
             handle,
+            handover,
             bytes,
         })
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::error::Kind;
-use crate::platform::Bootstrap;
-use crate::platform::TransportChoice;
+use crate::kinds::Location;
+use crate::platform::{Bootstrap, Fabric, SegmentRequest, Segments, TransportChoice};
 
 #[test]
 fn ranks_with_working_memory_reach_each_other() {
@@ -106,4 +106,103 @@ fn the_word_of_a_broken_communicator_is_set_once_it_breaks() {
         },
     );
     assert_eq!(world.alive(), "");
+}
+
+/// A place in a fabric that is up.
+fn place(clique: u32) -> Option<Fabric> {
+    Some(Fabric {
+        cluster: [3; 16],
+        clique,
+        is_ready: true,
+    })
+}
+
+/// Ranks 0 and 1 on one host, rank 2 on another, all in one clique: they reach each other by handles of the fabric, and make
+/// their memory so.
+#[test]
+fn hosts_of_one_fabric_map_each_others_memory() {
+    let (reaches, world) = on_gpus(
+        3,
+        |_| {},
+        |platform, boot| {
+            let reach = platform.acquaint_in(place(7), boot, &[0, 0, 1]).unwrap();
+            let starts: Vec<usize> = (0..4).map(|rank| rank * fake::PAGE).collect();
+            let request = SegmentRequest {
+                location: Location::Device,
+                starts_bytes: &starts,
+                contiguous: true,
+            };
+            let segment = platform.create(&request, boot).unwrap();
+            let word = |rank: usize| segment.address_of_rank(rank).0 as *mut u64;
+            // SAFETY: the segment's own memory, a page a rank; each rank writes its own.
+            unsafe { word(boot.rank()).write_volatile(100 + boot.rank() as u64) };
+            boot.barrier().unwrap();
+            // SAFETY: as above, nobody writes any more.
+            let seen: Vec<u64> = (0..3).map(|rank| unsafe { word(rank).read_volatile() }).collect();
+            assert_eq!(seen, [100, 101, 102]);
+            segment.release(Some(boot)).unwrap();
+            reach
+        },
+    );
+    assert!(
+        reaches
+            .iter()
+            .all(|r| r.unreachable.is_none() && r.fabrics == [place(7); 3])
+    );
+    assert_eq!(world.alive(), "");
+    let kinds: Vec<usize> = world
+        .log()
+        .iter()
+        .filter(|(_, call, _)| *call == "cuMemExportToShareableHandle")
+        .map(|(.., kind)| *kind)
+        .collect();
+    assert!(kinds.iter().all(|kind| *kind == fake::FABRIC as usize) && !kinds.is_empty());
+}
+
+#[test]
+fn a_fabric_that_does_not_do_is_no_reach() {
+    type Harm = fn(&mut Desk);
+    let cases: [(&str, [u32; 2], Harm); 4] = [
+        ("is on another host", [7, 8], |_| {}),
+        ("800", [7, 7], |d| d.may_use_fabric = false),
+        ("cuMemImportFromShareableHandle", [7, 7], |d| {
+            d.failure = Some(("cuMemImportFromShareableHandle", 0, fake::UNKNOWN))
+        }),
+        ("reads back wrong", [7, 7], |d| d.reads_garbage = true),
+    ];
+    for (words, cliques, harm) in cases {
+        let (reaches, world) = on_gpus(
+            2,
+            |desk| {
+                if desk.rank == 1 {
+                    harm(desk);
+                }
+            },
+            |platform, boot| {
+                let reach = platform
+                    .acquaint_in(place(cliques[boot.rank()]), boot, &[0, 1])
+                    .unwrap();
+                desk(|d| d.failure = None);
+                // Each has its own part all the same.
+                let request = SegmentRequest {
+                    location: Location::Device,
+                    starts_bytes: &[0, fake::PAGE, 2 * fake::PAGE],
+                    contiguous: false,
+                };
+                let segment = platform.create(&request, boot).unwrap();
+                assert_eq!(
+                    segment.address_of_rank(1 - boot.rank()),
+                    crate::span::Address::NULL
+                );
+                segment.release(Some(boot)).unwrap();
+                reach
+            },
+        );
+        for reach in &reaches {
+            let why = reach.unreachable.as_ref().expect(words);
+            assert!(why.contains("another host") && why.contains(words), "{why}");
+            assert_eq!(reach, &reaches[0]);
+        }
+        assert_eq!(world.alive(), "");
+    }
 }

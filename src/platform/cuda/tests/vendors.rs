@@ -1,6 +1,7 @@
 //! Our declarations of the vendors' functions, constants and structs against their headers, where those are: a C++ file of
 //! assertions is made from them and compiled. Without headers the tests print a skip.
 
+use super::super::handover::FABRIC_HANDLE_BYTES;
 use super::super::{driver, functions, gpu, nccl, transport};
 use cudarc::driver::sys;
 use std::fmt::Write;
@@ -197,6 +198,11 @@ fn the_drivers_declarations_are_those_of_its_header() {
             "CU_MEM_ALLOC_GRANULARITY_RECOMMENDED",
             sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED as u64,
         ),
+        (
+            "CU_MEM_HANDLE_TYPE_FABRIC",
+            sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC.0.into(),
+        ),
+        ("sizeof(CUmemFabricHandle)", FABRIC_HANDLE_BYTES as u64),
         (
             "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR",
             sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 as u64,
