@@ -234,23 +234,29 @@ struct Row {
     if constexpr (kKind == Kind::kAdam) load_floats(state_at + step.second_bytes, second);
   }
 
-  // What lies behind the columns that have gradients stays as it is.
-  __device__ __forceinline__ void change(const Step &step, const row_powers &powers, int live,
+  // What lies behind the columns that have gradients stays as it is. kWhole: a piece has gradients or none.
+  template <bool kWhole>
+  __device__ __forceinline__ void change(const Step &step, const row_factors &factors, int live,
                                          const float (&sum)[kCount]) {
+    if (kWhole && live <= 0) return;
 #pragma unroll
     for (int e = 0; e < kCount; e++) {
-      if (e >= live) continue;
       const float w = row.get(e, step.bf16_row);
-      float next;
+      float next, m = 0, v = 0;
+      if constexpr (kKind != Kind::kSgd) m = first[e];
+      if constexpr (kKind == Kind::kAdam) v = second[e];
       if constexpr (kKind == Kind::kSgd) {
         next = sgd(step.how, w, sum[e]);
       } else if constexpr (kKind == Kind::kAdam) {
-        next = lazy_adam(step.how, powers, w, sum[e], first[e], second[e]);
+        next = lazy_adam(step.how, factors, w, sum[e], m, v);
       } else {
-        next = step.how.optimizer == optimizer_rms_prop ? rms_prop(step.how, w, sum[e], first[e])
-                                                        : ada_grad(step.how, w, sum[e], first[e]);
+        next = step.how.optimizer == optimizer_rms_prop ? rms_prop(step.how, w, sum[e], m)
+                                                        : ada_grad(step.how, w, sum[e], m);
       }
+      if (!kWhole && e >= live) continue;
       row.set(e, next, step.bf16_row);
+      if constexpr (kKind != Kind::kSgd) first[e] = m;
+      if constexpr (kKind == Kind::kAdam) second[e] = v;
     }
   }
 
@@ -279,9 +285,10 @@ struct Team {
 };
 
 // A team changes a row, whose gradients `sum(columns, row, sums)` sums after or before it loads `row`.
-template <Kind kKind, bool kFloats, int kCount, class Sum>
+template <Kind kKind, bool kFloats, bool kWhole, int kCount, class Sum>
 __device__ __forceinline__ void change_row(const Step &step, const Found &found, uint64_t key, const Team &team,
                                            Sum sum) {
+  // Nothing is made of the powers before the row is on its way.
   row_powers powers{};
   if constexpr (kKind == Kind::kAdam) powers = step.powers[key];
   for (uint32_t piece = team.number; piece < step.pieces; piece += team.count) {
@@ -289,7 +296,9 @@ __device__ __forceinline__ void change_row(const Step &step, const Found &found,
     float sums[kCount];
     Row<kKind, kFloats, kCount> row;
     sum(columns, row, sums);
-    row.change(step, next_powers(step.how, powers), columns.live, sums);
+    row_factors factors{};
+    if constexpr (kKind == Kind::kAdam) factors = factors_of(step.how, next_powers(step.how, powers));
+    row.template change<kWhole>(step, factors, columns.live, sums);
     row.store(step, found, columns.first);
   }
   if constexpr (kKind == Kind::kAdam) {
@@ -327,7 +336,7 @@ __device__ __forceinline__ void few_gradients(const Step &step, uint32_t head, u
     end = end_of(step, head, key, min(head + kManyGradients, step.count));
   }
   const Found found = find<kKind>(step, head, key);
-  change_row<kKind, kFloatRow, kCount>(
+  change_row<kKind, kFloatRow, kAligned, kCount>(
       step, found, key, team,
       [&](const Columns<kCount> &columns, Row<kKind, kFloatRow, kCount> &row, float(&sum)[kCount]) {
         const Gradients<kFloatGradient, kAligned, kCount> gradients(step, columns);
@@ -464,7 +473,7 @@ __device__ __forceinline__ void sum_run(const Step &step, const Run &run, uint32
   if (before + 1 != runs_of(run) * step.chunks) return;
   __threadfence();
   const Found found = find<kKind>(step, run.head, run.key);
-  change_row<kKind, kFloatRow, kCount>(
+  change_row<kKind, kFloatRow, false, kCount>(
       step, found, run.key, Team{lane, 32, kWarp},
       [&](const Columns<kCount> &columns, Row<kKind, kFloatRow, kCount> &row, float(&sum)[kCount]) {
         row.load(step, found, columns.first);

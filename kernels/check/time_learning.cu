@@ -89,10 +89,7 @@ std::vector<Variant> variants() {
       step_kernel<S, FLIGHT, ROWS, PREPARES, BLOCKS>, S::kCount, ROWS                          \
     }                                                                                          \
   }
-  return {VARIANT(4, 8, false, 3), VARIANT(4, 8, false, 4), VARIANT(4, 8, false, 5), VARIANT(4, 4, false, 4),
-          VARIANT(4, 16, false, 4), VARIANT(4, 4, true, 3), VARIANT(4, 8, true, 3), VARIANT(4, 8, true, 4),
-          VARIANT(4, 8, true, 5), VARIANT(4, 16, true, 4), VARIANT(8, 8, false, 3), VARIANT(8, 8, true, 4),
-          VARIANT(2, 8, false, 5), VARIANT(2, 8, true, 6)};
+  return {VARIANT(4, 8, false, 4), VARIANT(4, 8, true, 4), VARIANT(4, 4, true, 4), VARIANT(4, 8, true, 5)};
 }
 
 }  // namespace
