@@ -26,3 +26,5 @@ void check_graph(Tally &tally, bool quick);
 void check_lists(Tally &tally, bool quick);
 // The gradient step; `rounds` times all widths.
 void check_learning(Tally &tally, int rounds);
+// What a gradient step and its callers begin with: ids brought together by row, round robin, values set.
+void check_groups(Tally &tally);

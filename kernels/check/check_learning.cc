@@ -2,14 +2,12 @@
 // formulas of the optimizers in float, every operation rounded, which must agree in every bit, and in double, within a
 // bound. All bytes of table and states are compared, so what must not be touched is checked too.
 
-#include <algorithm>
-#include <cmath>
 #include <map>
 #include <string>
 
 #include "../args_learning.h"
 #include "../common/optimizer.h"
-#include "check.h"
+#include "spread.h"
 
 namespace {
 
@@ -46,10 +44,6 @@ void write_float(uint32_t dtype, uint8_t *at, float value) {
   }
 }
 
-// How ids are spread over the rows.
-enum Spread { kUniform, kOneRow, kHalfOneRow, kFewRows, kSkewed, kNowhere, kSpreads };
-const char *spread_names[] = {"uniform", "one row", "half of them one row", "few rows", "skewed", "nowhere"};
-
 struct Case {
   uint32_t optimizer, adam_w, table_dtype, gradient_dtype;
   int id_bytes;
@@ -74,28 +68,6 @@ struct Case {
     return words;
   }
 };
-
-std::vector<int64_t> make_ids(Random &random, const Case &c) {
-  std::vector<int64_t> ids(c.count);
-  const int64_t favourite = random.below(c.rows);
-  for (auto &id : ids) {
-    int64_t row = random.below(c.rows);
-    if (c.spread == kOneRow || (c.spread == kHalfOneRow && random.below(2))) row = favourite;
-    if (c.spread == kFewRows) row = random.below(std::min<int64_t>(c.rows, 7)) * (c.rows / std::min<int64_t>(c.rows, 7));
-    if (c.spread == kSkewed) row = static_cast<int64_t>(c.rows * std::pow(random.below(1 << 20) / double(1 << 20), 8));
-    id = c.first_row + row;
-    // Rows of others, and none.
-    const bool stray = c.spread == kNowhere || random.below(20) == 0;
-    if (stray && c.first_row > 0 && random.below(2)) {
-      id = random.below(c.first_row);
-    } else if (stray && (random.below(2) || c.rows_said != static_cast<uint64_t>(c.rows))) {
-      id = -1 - static_cast<int64_t>(random.below(1 << 20));
-    } else if (stray) {
-      id = c.first_row + c.rows + random.below(1000);
-    }
-  }
-  return ids;
-}
 
 struct Parameters {
   float learning_rate, weight_decay, epsilon, beta1, beta2, alpha;
@@ -180,20 +152,6 @@ float sum_by_runs(const std::vector<float> &gradients) {
   return all;
 }
 
-// Asks how much scratch is needed and calls again with it.
-template <class Args>
-void call(int (*op)(const Args *, wmk_stream), Args &args, Device *&scratch) {
-  uint64_t needed = 0;
-  args.scratch = 0;
-  args.needed_bytes = &needed;
-  CUDA(op(&args, nullptr));
-  scratch = new Device(needed);
-  scratch->poison();
-  args.scratch = scratch->address();
-  args.scratch_bytes = needed;
-  CUDA(op(&args, nullptr));
-}
-
 template <class T>
 std::vector<uint8_t> bytes_of(const std::vector<T> &values) {
   std::vector<uint8_t> bytes(values.size() * sizeof(T));
@@ -205,7 +163,7 @@ bool step_case(Random &random, const Case &c) {
   const auto uniform = [&] { return static_cast<float>(random.below(1 << 24)) / (1 << 23) - 1; };
   const size_t elt = dtype_bytes(c.table_dtype), gradient_elt = dtype_bytes(c.gradient_dtype);
   const int states = c.optimizer == optimizer_sgd ? 0 : c.optimizer == optimizer_lazy_adam ? 2 : 1;
-  const auto ids = make_ids(random, c);
+  const auto ids = make_ids(random, {c.spread, c.rows, c.count, c.first_row, c.rows_said});
 
   // What is there before.
   std::vector<uint8_t> table(c.rows * c.row_elements * elt, 0x5a);
@@ -391,141 +349,6 @@ bool step_case(Random &random, const Case &c) {
   return right;
 }
 
-// Every position once, equal rows together and in the order of their positions, what is no row at the end, and zeros.
-bool group_case(Random &random, Spread spread, int64_t rows, int64_t count, int id_bytes, bool ascends) {
-  Case c{};
-  c.spread = spread;
-  c.rows = c.rows_said = rows;
-  c.count = count;
-  c.first_row = random.below(2) ? 0 : random.below(100000);
-  const auto ids = make_ids(random, c);
-  Device ids_at(count * id_bytes);
-  if (id_bytes == 8) {
-    ids_at.put(ids);
-  } else {
-    ids_at.put(std::vector<int32_t>(ids.begin(), ids.end()));
-  }
-  uint64_t rows_at = 0, positions_at = 0, zeros_at = 0;
-  wmk_group_args args{};
-  args.ids = ids_at.as<void>();
-  args.count = count;
-  args.first_row = c.first_row;
-  args.rows = rows;
-  args.id_bytes = id_bytes;
-  args.ascends = ascends;
-  args.rows_at = &rows_at;
-  args.positions_at = &positions_at;
-  args.zeros_at = &zeros_at;
-  Device *scratch = nullptr;
-  call(wmk_group, args, scratch);
-  CUDA(cudaDeviceSynchronize());
-  const auto read = [&](uint64_t at, size_t words) {
-    std::vector<uint32_t> got(words, 0xffffffff);
-    if (at >= scratch->address() && at + words * 4 <= scratch->address() + scratch->bytes()) {
-      CUDA(cudaMemcpy(got.data(), reinterpret_cast<void *>(at), words * 4, cudaMemcpyDeviceToHost));
-    }
-    return got;
-  };
-  const auto got = read(rows_at, count), positions = read(positions_at, count);
-  const auto zeros = read(zeros_at, count / WMK_GROUP_WINDOW + 1);
-  delete scratch;
-  bool right = std::all_of(zeros.begin(), zeros.end(), [](uint32_t zero) { return zero == 0; });
-  std::vector<bool> seen(count);
-  std::map<uint32_t, int> begun;
-  for (int64_t i = 0; right && i < count; i++) {
-    const uint32_t position = positions[i];
-    right = position < count && !seen[position];
-    if (!right) break;
-    seen[position] = true;
-    const int64_t row = ids[position] - static_cast<int64_t>(c.first_row);
-    const bool named = ids[position] >= 0 && row >= 0 && row < rows;
-    right = got[i] == (named ? row : rows);
-    if (i > 0 && got[i] == got[i - 1]) {
-      right = right && positions[i - 1] < position;
-    } else {
-      right = right && begun[got[i]]++ == 0;
-    }
-    if (i > 0) right = right && got[i - 1] <= (ascends ? got[i] : rows) && !(got[i - 1] == rows && got[i] != rows);
-  }
-  if (!right) {
-    fprintf(stderr, "WRONG group: %lld ids of %d bytes over %lld rows, %s, ascends %d\n", static_cast<long long>(count),
-            id_bytes, static_cast<long long>(rows), spread_names[spread], ascends);
-  }
-  return right;
-}
-
-template <class Id>
-bool map_case(Random &random, uint64_t block_rows, uint64_t ranks, uint64_t rows) {
-  const int64_t count = 3000;
-  const uint64_t whole = block_rows * ranks;
-  wmk_map_rows_args args{};
-  args.count = count;
-  args.block_rows = block_rows;
-  args.ranks = ranks;
-  args.rows = rows;
-  args.rank_rows = rows / whole * block_rows + std::min(rows % whole, block_rows);
-  std::vector<Id> ids(count);
-  for (auto &id : ids) {
-    id = static_cast<Id>(random.below(8) == 0 ? rows + random.below(1000) : random.below(rows));
-    if (random.below(8) == 0) id = static_cast<Id>(-1 - static_cast<int64_t>(random.below(100)));
-  }
-  Device in(count * sizeof(Id)), out(count * 8);
-  in.put(ids);
-  out.poison();
-  args.ids = in.as<void>();
-  args.mapped = out.as<int64_t>();
-  args.id_bytes = sizeof(Id);
-  CUDA(wmk_map_rows(&args, nullptr));
-  CUDA(cudaDeviceSynchronize());
-  const auto got = out.get<int64_t>(count);
-  // By walking through the blocks of rows as they are dealt out.
-  bool right = true;
-  std::map<int64_t, int64_t> place;
-  if (rows <= 100000) {
-    std::vector<int64_t> dealt(ranks, 0);
-    for (uint64_t g = 0; g < rows; g++) {
-      const uint64_t owner = g / block_rows % ranks;
-      place[g] = owner * args.rank_rows + dealt[owner]++;
-    }
-  }
-  for (int64_t i = 0; i < count; i++) {
-    const int64_t id = ids[i];
-    const bool named = id >= 0 && static_cast<uint64_t>(id) < rows;
-    int64_t want = -1;
-    if (named && rows <= 100000) {
-      want = place[id];
-    } else if (named) {
-      const int64_t block = id / static_cast<int64_t>(block_rows);
-      want = static_cast<int64_t>(block % ranks * args.rank_rows + block / ranks * block_rows + id % block_rows);
-    }
-    right = right && got[i] == want;
-  }
-  if (!right) {
-    fprintf(stderr, "WRONG map: blocks of %llu rows, %llu ranks, %llu rows\n",
-            static_cast<unsigned long long>(block_rows), static_cast<unsigned long long>(ranks),
-            static_cast<unsigned long long>(rows));
-  }
-  return right;
-}
-
-bool set_case(uint64_t count) {
-  Device out((count + 8) * 4);
-  out.poison();
-  wmk_set_args args{};
-  args.values = out.address();
-  args.count = count;
-  args.value = 1.25f;
-  CUDA(wmk_set(&args, nullptr));
-  CUDA(cudaDeviceSynchronize());
-  const auto got = out.get<float>(count);
-  const auto behind = out.get<uint32_t>(count + 8);
-  bool right = true;
-  for (uint64_t i = 0; i < count; i++) right = right && got[i] == 1.25f;
-  for (uint64_t i = count; i < count + 8; i++) right = right && behind[i] == 0xa5a5a5a5;
-  if (!right) fprintf(stderr, "WRONG set of %llu floats\n", static_cast<unsigned long long>(count));
-  return right;
-}
-
 }  // namespace
 
 void check_learning(Tally &tally, int rounds) {
@@ -586,23 +409,4 @@ void check_learning(Tally &tally, int rounds) {
   // A row with a hundred thousand gradients, among others.
   run(optimizer_lazy_adam, dtype_float, dtype_float, kHalfOneRow, 3000, 200000, 16);
   run(optimizer_sgd, dtype_half, dtype_bf16, kOneRow, 3000, 100000, 9);
-  for (int64_t count : {1, 2, 3, 63, 64, 1000, 2047, 2048, 2049, 5000, 70000, 524288, 524289}) {
-    for (int spread = 0; spread < kSpreads; spread++) {
-      if (count > 100000 && spread != kUniform && spread != kHalfOneRow) continue;
-      for (bool ascends : {false, true}) {
-        const int64_t rows = random.one_of<int64_t>({1, 5, 1000, 100000, 8 << 20});
-        tally.count(group_case(random, static_cast<Spread>(spread), rows, count, random.below(2) ? 8 : 4, ascends));
-      }
-    }
-  }
-  for (uint64_t rows : {1, 2, 1000, 99999}) {
-    for (uint64_t block : {1, 3, 64, 100000}) {
-      for (uint64_t ranks : {1, 2, 3, 8}) {
-        tally.count(map_case<int32_t>(random, block, ranks, rows));
-        tally.count(map_case<int64_t>(random, block, ranks, rows));
-      }
-    }
-  }
-  tally.count(map_case<int64_t>(random, 1000003, 7, uint64_t{1} << 40));
-  for (uint64_t count : {0, 1, 255, 256, 257, 3000001}) tally.count(set_case(count));
 }
