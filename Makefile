@@ -87,7 +87,7 @@ help:
 COMPILE = $$(if command -v mpicc >/dev/null && [ "$(MPI)" != 0 ]; then echo mpicc -DWITH_MPI; else echo gcc; fi) \
   -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Werror -Iinclude
 LINK = -L$(LIBDIR) -lwholegraph -Wl,-rpath,$(abspath $(LIBDIR)) -ldl -lm -pthread
-EXAMPLES := hello shared_table gather_file word_neighbours train_embedding
+EXAMPLES := hello shared_table gather_file word_neighbours train_embedding sample_graph
 SHARED := $(wildcard examples_c/*.h include/wholememory/*.h)
 
 example-programs: $(EXAMPLES:%=$(BUILD)/%) bench-program

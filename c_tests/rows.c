@@ -62,3 +62,26 @@ unsigned char* wm_local_copy(wholememory_tensor_t tensor, size_t* bytes) {
   if (*bytes) wm_copy(host, local, *bytes);
   return host;
 }
+
+uint64_t wm_rounded(wholememory_dtype_t dtype, double value) {
+  uint64_t bits;
+  memcpy(&bits, &value, 8);
+  return wm_convert(WHOLEMEMORY_DT_DOUBLE, dtype, bits);
+}
+
+double wm_number(wholememory_dtype_t dtype, uint64_t bits) {
+  double value;
+  bits = wm_convert(dtype, WHOLEMEMORY_DT_DOUBLE, bits);
+  memcpy(&value, &bits, 8);
+  return value;
+}
+
+uint64_t wm_first_value(wholememory_dtype_t dtype, int64_t row, int64_t column, int salt) {
+  (void)salt;
+  return wm_rounded(dtype, ((double)(wm_hash((uint64_t)row, (uint64_t)column) % 257) - 128) / 64);
+}
+
+uint64_t wm_zero_value(wholememory_dtype_t dtype, int64_t row, int64_t column, int salt) {
+  (void)dtype, (void)row, (void)column, (void)salt;
+  return 0;
+}

@@ -36,6 +36,12 @@ int64_t wm_rows_held(const wm_rows* e, int64_t local);
 typedef uint64_t wm_element(wholememory_dtype_t dtype, int64_t row, int64_t column, int salt);
 /* Writes every row this rank holds (collective: ends with a barrier). */
 void wm_rows_fill(wm_rows* e, wm_element* value, int salt);
+/* Values that every floating type holds exactly, and 0. */
+uint64_t wm_first_value(wholememory_dtype_t dtype, int64_t row, int64_t column, int salt);
+uint64_t wm_zero_value(wholememory_dtype_t dtype, int64_t row, int64_t column, int salt);
+/* Between elements of a floating type and numbers. */
+uint64_t wm_rounded(wholememory_dtype_t dtype, double value);
+double wm_number(wholememory_dtype_t dtype, uint64_t bits);
 /* Local memory of a tensor's handle, copied; the caller frees it. */
 unsigned char* wm_local_copy(wholememory_tensor_t tensor, size_t* bytes);
 

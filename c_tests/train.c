@@ -9,7 +9,7 @@
 #include "device.h"
 #include "rows.h"
 
-enum { BAD_INPUT = WHOLEMEMORY_INVALID_INPUT, LOGIC = WHOLEMEMORY_LOGIC_ERROR, ROWS = 41, MOST_COLUMNS = 20, STEPS = 3 };
+enum { BAD_INPUT = WHOLEMEMORY_INVALID_INPUT, ROWS = 41, MOST_COLUMNS = 20, STEPS = 3 };
 
 static const char* const optimizer_names[] = {"NONE", "SGD", "LAZY_ADAM", "RMSPROP", "ADAGRAD"};
 static const char* const state_names[][4] = {{0}, {0}, {"m", "v", "beta12t"}, {"v"}, {"state_sum"}};
@@ -24,25 +24,7 @@ typedef struct {
   float cache; /* its ratio; 0 is none */
 } job;
 
-static uint64_t rounded(wholememory_dtype_t dtype, double value) {
-  uint64_t bits;
-  memcpy(&bits, &value, 8);
-  return wm_convert(WHOLEMEMORY_DT_DOUBLE, dtype, bits);
-}
-
-static double number(wholememory_dtype_t dtype, uint64_t bits) {
-  double value;
-  bits = wm_convert(dtype, WHOLEMEMORY_DT_DOUBLE, bits);
-  memcpy(&value, &bits, 8);
-  return value;
-}
-
 /* First values and gradients are exact in every type. */
-static uint64_t first_value(wholememory_dtype_t dtype, int64_t row, int64_t column, int salt) {
-  (void)salt;
-  return rounded(dtype, ((double)(wm_hash((uint64_t)row, (uint64_t)column) % 257) - 128) / 64);
-}
-
 static double gradient(int rank, int step, int64_t i, int64_t column) {
   return ((double)(wm_hash(wm_hash((uint64_t)rank * 8 + (uint64_t)step, (uint64_t)i), (uint64_t)column) % 33) - 16) / 8;
 }
@@ -90,7 +72,7 @@ static void update(reference* ref, const job* j, int64_t row, const double* sums
         *w -= rate * g / (sqrt(*m) + epsilon);
     }
     /* What the table's type rounds away is gone for the next step too. */
-    *w = number(j->dtype, rounded(j->dtype, *w));
+    *w = wm_number(j->dtype, wm_rounded(j->dtype, *w));
   }
 }
 
@@ -121,7 +103,7 @@ static int apply(wm_rows* e, const job* j, int step, bool wrong, float lr) {
   for (int64_t i = 0; i < n; i++) {
     wm_set_bits(ids_dtype, wm_array_at(&ids, i, 0), (uint64_t)id_of(e->rank, step, i));
     for (int64_t c = 0; c < j->columns; c++)
-      wm_set_bits(grads.view.dtype, wm_array_at(&grads, i, c), rounded(grads.view.dtype, gradient(e->rank, step, i, c)));
+      wm_set_bits(grads.view.dtype, wm_array_at(&grads, i, c), wm_rounded(grads.view.dtype, gradient(e->rank, step, i, c)));
   }
   wm_array_push(&ids);
   wm_array_push(&grads);
@@ -165,7 +147,7 @@ static void compare_state(const wm_rows* e, wholememory_tensor_t state, const do
   wm_copy(out.host, out.device, out.bytes);
   for (int64_t i = 0; i < ROWS; i++)
     for (int64_t c = 0; c < columns; c++) {
-      double got = number(WHOLEMEMORY_DT_FLOAT, wm_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&out, i, c)));
+      double got = wm_number(WHOLEMEMORY_DT_FLOAT, wm_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&out, i, c)));
       if (!close_to(got, want[i][c], 2e-5)) FAILED("%s: row %lld column %lld is %.9g, not %.9g", what, (long long)i, (long long)c, got, want[i][c]);
     }
   wm_array_drop(&ids);
@@ -184,7 +166,7 @@ static void compare_table(const wm_rows* e, const reference* ref, int64_t column
   wm_copy(out.host, out.device, out.bytes);
   for (int64_t i = 0; i < ROWS; i++)
     for (int64_t c = 0; c < columns; c++) {
-      double got = number(e->shape.dtype, wm_bits(e->shape.dtype, wm_array_at(&out, i, c)));
+      double got = wm_number(e->shape.dtype, wm_bits(e->shape.dtype, wm_array_at(&out, i, c)));
       if (!close_to(got, ref->w[i][c], bound)) FAILED("%s: row %lld column %lld is %.9g, not %.9g", what, (long long)i, (long long)c, got, ref->w[i][c]);
     }
   wm_array_drop(&ids);
@@ -238,11 +220,11 @@ static void steps(wm_rank* r, job j) {
                                                  WHOLEMEMORY_AT_READWRITE, j.cache));
   wm_rows e = wm_rows_make(wm_world(r), shape);
   OK(wholememory_destroy_embedding_cache_policy(shape.policy));
-  wm_rows_fill(&e, first_value, 0);
+  wm_rows_fill(&e, wm_first_value, 0);
   reference* ref = calloc(1, sizeof *ref);
   REQUIRE(ref != NULL);
   for (int row = 0; row < ROWS; row++)
-    for (int64_t c = 0; c < j.columns; c++) ref->w[row][c] = number(j.dtype, first_value(j.dtype, row, c, 0));
+    for (int64_t c = 0; c < j.columns; c++) ref->w[row][c] = wm_number(j.dtype, wm_first_value(j.dtype, row, c, 0));
   wholememory_embedding_optimizer_t made = optimizer(&j);
   EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, made));
   float decay = j.decay;
@@ -274,12 +256,11 @@ static float hot_gradient(int rank, int64_t i, int64_t column) {
   return (float)(wm_hash(wm_hash((uint64_t)rank, (uint64_t)i), (uint64_t)column) >> 40) / 4096.0f - 1500.0f;
 }
 static int64_t hot_id(int64_t i) { return i < 5000 ? 3 : i < 5512 ? 5 : i < 6025 ? 8 : 9; }
-static uint64_t zero_value(wholememory_dtype_t dtype, int64_t row, int64_t column, int salt) { return (void)dtype, (void)row, (void)column, (void)salt, 0; }
 
 static void sum_order(wm_rank* r, const wm_kind* k) {
   enum { COLUMNS = 5, TOTAL = 6100 };
   wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 11, .columns = COLUMNS});
-  wm_rows_fill(&e, zero_value, 0);
+  wm_rows_fill(&e, wm_zero_value, 0);
   job j = {.optimizer = WHOLEMEMORY_OPT_SGD};
   wholememory_embedding_optimizer_t made = optimizer(&j);
   EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, made));
@@ -336,10 +317,10 @@ static void states_travel(wm_rank* r, const wm_kind* k) {
   reference* ref = calloc(1, sizeof *ref);
   REQUIRE(ref != NULL);
   for (int row = 0; row < ROWS; row++)
-    for (int64_t c = 0; c < j.columns; c++) ref->w[row][c] = number(j.dtype, first_value(j.dtype, row, c, 0));
+    for (int64_t c = 0; c < j.columns; c++) ref->w[row][c] = wm_number(j.dtype, wm_first_value(j.dtype, row, c, 0));
   for (int i = 0; i < 2; i++) {
     e[i] = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = j.dtype, .rows = ROWS, .columns = j.columns});
-    wm_rows_fill(&e[i], i ? zero_value : first_value, 0);
+    wm_rows_fill(&e[i], i ? wm_zero_value : wm_first_value, 0);
     EXPECT(0, wholememory_embedding_set_optimizer(e[i].embedding, made));
   }
   EXPECT(0, apply(&e[0], &j, 0, false, 0.05f));
@@ -378,167 +359,6 @@ static void states_travel(wm_rank* r, const wm_kind* k) {
   for (int i = 0; i < 2; i++) wm_rows_drop(&e[i]);
 }
 
-static void set_optimizer_codes(wm_rank* r, const wm_kind* k) {
-  bool odd = r->rank == r->size - 1;
-  wholememory_embedding_optimizer_t sgd, adam;
-  OK(wholememory_create_embedding_optimizer(&sgd, WHOLEMEMORY_OPT_SGD));
-  OK(wholememory_create_embedding_optimizer(&adam, WHOLEMEMORY_OPT_LAZY_ADAM));
-  wm_rows ints = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_DOUBLE, .rows = 20, .columns = 4});
-  for (int i = 0; i < 2; i++) EXPECT(WHOLEMEMORY_NOT_IMPLEMENTED, wholememory_embedding_set_optimizer(ints.embedding, sgd));
-  CHECK(wholememory_embedding_get_optimizer_state_names(ints.embedding) == NULL);
-  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 20, .columns = 4});
-  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, NULL));
-  CHECK(wholememory_embedding_get_optimizer_state_names(e.embedding) == NULL);
-  if (r->size > 1) {
-    EXPECT(WHOLEMEMORY_INVALID_VALUE, wholememory_embedding_set_optimizer(e.embedding, odd ? adam : sgd));
-    CHECK_HAS(wholememory_get_last_error(), "LazyAdam");
-    EXPECT(WHOLEMEMORY_INVALID_VALUE, wholememory_embedding_set_optimizer(e.embedding, odd ? NULL : sgd));
-    EXPECT(WHOLEMEMORY_INVALID_VALUE, wholememory_embedding_set_optimizer(odd ? e.embedding : ints.embedding, NULL));
-    EXPECT(BAD_INPUT, wholememory_embedding_set_optimizer(e.embedding, odd ? (wholememory_embedding_optimizer_t)e.embedding : sgd));
-  }
-  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, sgd));
-  const char* const* names = wholememory_embedding_get_optimizer_state_names(e.embedding);
-  CHECK(names != NULL && names[0] == NULL);
-  EXPECT(WHOLEMEMORY_NOT_SUPPORTED, wholememory_embedding_set_optimizer(e.embedding, adam));
-  float one = 1;
-  EXPECT(BAD_INPUT, wholememory_optimizer_set_parameter(sgd, "epsilon", &one));
-  EXPECT(BAD_INPUT, wholememory_optimizer_set_parameter(adam, "alpha", &one));
-  EXPECT(BAD_INPUT, wholememory_optimizer_set_parameter(adam, NULL, &one));
-  EXPECT(BAD_INPUT, wholememory_optimizer_set_parameter(adam, "beta1", NULL));
-  wholememory_destroy_embedding_optimizer(sgd);
-  EXPECT(BAD_INPUT, wholememory_optimizer_set_parameter(sgd, "weight_decay", &one));
-  wholememory_destroy_embedding_optimizer(adam);
-  wm_rows_drop(&ints);
-  wm_rows_drop(&e);
-}
-
-/* Refused steps change nothing and leave no rank waiting. */
-static void step_codes(wm_rank* r, const wm_kind* k) {
-  enum { COUNT = 6, COLUMNS = 7 };
-  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_HALF, .rows = 20, .columns = COLUMNS});
-  wm_rows_fill(&e, first_value, 0);
-  size_t bytes;
-  unsigned char* before = wm_local_copy(e.tensor, &bytes);
-  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, COUNT, 1, 1, 0, 0});
-  wm_array grads = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, COUNT, COLUMNS, COLUMNS, 0, 0});
-  for (int i = 0; i < COUNT; i++) wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)i);
-  wm_array_push(&ids);
-#define STEP(ids, grads) wholememory_embedding_gather_gradient_apply(e.embedding, ids, grads, false, 0.5f, NULL, 0)
-  EXPECT(BAD_INPUT, STEP(ids.tensor, grads.tensor));
-  CHECK_HAS(wholememory_get_last_error(), "no optimizer");
-  job j = {.optimizer = WHOLEMEMORY_OPT_SGD};
-  wholememory_embedding_optimizer_t made = optimizer(&j);
-  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, made));
-  wholememory_destroy_embedding_optimizer(made);
-  wholememory_tensor_description_t *i = wholememory_tensor_get_tensor_description(ids.tensor),
-                                   *g = wholememory_tensor_get_tensor_description(grads.tensor), ids_good = *i, grads_good = *g;
-#define REFUSED(want, change) \
-  do { change; EXPECT(want, STEP(ids.tensor, grads.tensor)); *i = ids_good, *g = grads_good; } while (0)
-  REFUSED(BAD_INPUT, (i->dim = 2, i->strides[1] = 1));
-  REFUSED(BAD_INPUT, i->strides[0] = 2);
-  REFUSED(BAD_INPUT, i->dtype = WHOLEMEMORY_DT_INT16);
-  REFUSED(BAD_INPUT, i->dtype = WHOLEMEMORY_DT_FLOAT);
-  REFUSED(BAD_INPUT, g->dim = 1);
-  REFUSED(BAD_INPUT, g->dim = 3);
-  REFUSED(BAD_INPUT, g->strides[1] = 2);
-  REFUSED(BAD_INPUT, g->dtype = WHOLEMEMORY_DT_DOUBLE);
-  REFUSED(BAD_INPUT, g->dtype = WHOLEMEMORY_DT_INT);
-  REFUSED(LOGIC, g->sizes[0] = COUNT - 1);
-  REFUSED(LOGIC, i->sizes[0] = COUNT - 1);
-  REFUSED(BAD_INPUT, g->sizes[1] = COLUMNS + 1);
-  REFUSED(BAD_INPUT, (g->sizes[1] = 9, g->strides[0] = 9));
-  REFUSED(BAD_INPUT, g->sizes[1] = 0);
-  REFUSED(BAD_INPUT, g->strides[0] = COLUMNS - 1);
-  EXPECT(BAD_INPUT, STEP(NULL, grads.tensor));
-  EXPECT(BAD_INPUT, STEP(ids.tensor, NULL));
-  wholememory_tensor_t nothing;
-  OK(wholememory_make_tensor_from_pointer(&nothing, NULL, &grads_good));
-  EXPECT(BAD_INPUT, STEP(ids.tensor, nothing));
-  OK(wholememory_destroy_tensor(nothing));
-  /* Nothing of all this reached the table; nor do steps without gradients, with NULL for them. */
-  wholememory_tensor_description_t none = wm_desc(WHOLEMEMORY_DT_INT64, 1, 0, 1, 1, 0), no_rows = wm_desc(WHOLEMEMORY_DT_FLOAT, 2, 0, COLUMNS, COLUMNS, 0);
-  wholememory_tensor_t no_ids, no_grads;
-  OK(wholememory_make_tensor_from_pointer(&no_ids, NULL, &none));
-  OK(wholememory_make_tensor_from_pointer(&no_grads, NULL, &no_rows));
-  EXPECT(0, STEP(no_ids, no_grads));
-  OK(wholememory_destroy_tensor(no_ids));
-  OK(wholememory_destroy_tensor(no_grads));
-  OK(wholememory_communicator_barrier(e.comm));
-  unsigned char* after = wm_local_copy(e.tensor, &bytes);
-  CHECK(!memcmp(before, after, bytes));
-  free(after);
-  /* Fewer columns of the same padding update only those. */
-  OK(wholememory_communicator_barrier(e.comm));
-  for (int row = 0; row < COUNT; row++)
-    for (int c = 0; c < COLUMNS; c++) {
-      float two = 2;
-      memcpy(wm_array_at(&grads, row, c), &two, 4);
-    }
-  wm_array_push(&grads);
-  g->sizes[1] = COLUMNS - 2;
-  if (r->rank != 0) i->sizes[0] = g->sizes[0] = 0;
-  EXPECT(0, STEP(ids.tensor, grads.tensor));
-  *i = ids_good, *g = grads_good;
-  wm_finish();
-  OK(wholememory_communicator_barrier(e.comm));
-  after = wm_local_copy(e.tensor, &bytes);
-  for (int64_t local = 0; local < (int64_t)(bytes / 16); local++) {
-    int64_t row = wm_rows_held(&e, local);
-    for (int64_t c = 0; c < COLUMNS && row >= 0; c++) {
-      double want = number(WHOLEMEMORY_DT_HALF, first_value(WHOLEMEMORY_DT_HALF, row, c, 0)) - (row < COUNT && c < COLUMNS - 2 ? 1 : 0);
-      CHECK_EQ(wm_bits(WHOLEMEMORY_DT_HALF, after + local * 16 + c * 2), rounded(WHOLEMEMORY_DT_HALF, want));
-    }
-  }
-  free(before);
-  free(after);
-  wm_array_drop(&ids);
-  wm_array_drop(&grads);
-  /* A destroyed embedding. */
-  OK(wholememory_communicator_barrier(e.comm));
-  wm_rows_drop(&e);
-  EXPECT(BAD_INPUT, STEP(NULL, NULL));
-#undef STEP
-}
-
-/* Scratch that is refused: OUT_OF_MEMORY on all ranks before anything moves, or the step as if nothing had been. */
-static void refused_scratch(wm_rank* r, const wm_kind* k) {
-  job j = {.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .gradients = WHOLEMEMORY_DT_FLOAT, .optimizer = WHOLEMEMORY_OPT_SGD, .columns = 4};
-  enum { COUNT = 50 };
-  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = j.dtype, .rows = ROWS, .columns = j.columns, .round_robin = 2});
-  wm_rows_fill(&e, zero_value, 0);
-  wholememory_embedding_optimizer_t made = optimizer(&j);
-  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, made));
-  wholememory_destroy_embedding_optimizer(made);
-  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, COUNT, 1, 1, 0, 0});
-  wm_array grads = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, COUNT, j.columns, j.columns, 0, 0});
-  for (int i = 0; i < COUNT; i++) {
-    wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)(i % ROWS));
-    for (int c = 0; c < j.columns; c++) wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&grads, i, c), 0);
-  }
-  wm_array_push(&ids);
-  wm_array_push(&grads);
-  wm_env env;
-  wm_env_start(&env);
-  EXPECT(0, wholememory_embedding_gather_gradient_apply(e.embedding, ids.tensor, grads.tensor, false, 1, &env.fns, 0));
-  BALANCED(&env);
-  int most = env.mallocs;
-  wm_share(r, &most, sizeof most);
-  if (r->size > 1) CHECK(most > 0);
-  for (int at = 1; at <= most; at++)
-    for (int one_rank = 0; one_rank < 2; one_rank++) {
-      wm_env_start(&env);
-      env.fail_at = !one_rank || r->rank == r->size - 1 ? at : 0;
-      int code = wholememory_embedding_gather_gradient_apply(e.embedding, ids.tensor, grads.tensor, false, 1, &env.fns, 0);
-      BALANCED(&env);
-      bool mine = env.fail_at && env.mallocs >= at;
-      if (mine || code) wm_check_code(WHOLEMEMORY_OUT_OF_MEMORY, code, __FILE__, __LINE__, "a step where scratch was refused");
-      OK(wholememory_communicator_barrier(e.comm));
-    }
-  wm_array_drop(&ids);
-  wm_array_drop(&grads);
-  wm_rows_drop(&e);
-}
-
 /* More than 2^32 elements (WM_TEST_LARGE, 26 GiB of device memory): the rows around every power of two that arithmetic of 32 bits would lose. */
 static void large_table(wm_rank* r, const wm_kind* k) {
   enum { COLUMNS = 128, COUNT = 9 };
@@ -556,10 +376,10 @@ static void large_table(wm_rank* r, const wm_kind* k) {
   for (int i = 0; i < COUNT; i++) {
     wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)ids_wanted[i]);
     for (int c = 0; c < COLUMNS; c++) {
-      wm_set_bits(WHOLEMEMORY_DT_HALF, wm_array_at(&values, i, c), rounded(WHOLEMEMORY_DT_HALF, i + 1));
-      wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&grads, i, c), rounded(WHOLEMEMORY_DT_FLOAT, i % 2 ? 2 : -2));
+      wm_set_bits(WHOLEMEMORY_DT_HALF, wm_array_at(&values, i, c), wm_rounded(WHOLEMEMORY_DT_HALF, i + 1));
+      wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&grads, i, c), wm_rounded(WHOLEMEMORY_DT_FLOAT, i % 2 ? 2 : -2));
       /* AdaGrad's first step is the rate in the direction of the gradient. */
-      if (ids_wanted[i] < rows) wm_set_bits(WHOLEMEMORY_DT_HALF, wm_array_at(&out, i, c), rounded(WHOLEMEMORY_DT_HALF, i + 1 - (i % 2 ? 0.5 : -0.5)));
+      if (ids_wanted[i] < rows) wm_set_bits(WHOLEMEMORY_DT_HALF, wm_array_at(&out, i, c), wm_rounded(WHOLEMEMORY_DT_HALF, i + 1 - (i % 2 ? 0.5 : -0.5)));
     }
   }
   wm_array_push(&ids), wm_array_push(&values), wm_array_push(&grads);
@@ -604,9 +424,6 @@ static void body(wm_rank* r) {
       }
     sum_order(r, k);
     states_travel(r, k);
-    set_optimizer_codes(r, k);
-    step_codes(r, k);
-    refused_scratch(r, k);
   }
 }
 

@@ -2,6 +2,10 @@
 #ifndef EXAMPLES_BENCH_H
 #define EXAMPLES_BENCH_H
 
+#include <wholememory/cache_stats.h>
+#include <wholememory/embedding.h>
+#include <wholememory/graph_op.h>
+#include <wholememory/wholegraph_op.h>
 #include <wholememory/wholememory.h>
 #include <wholememory/wholememory_op.h>
 #include <wholememory/wholememory_tensor.h>
@@ -17,14 +21,25 @@
           use(wholememory_communicator_support_type_location) use(wholememory_malloc) use(wholememory_free)            \
               use(wholememory_create_tensor) use(wholememory_destroy_tensor) use(wholememory_make_tensor_from_pointer) \
                   use(wholememory_tensor_get_memory_handle) use(wholememory_get_local_memory)                          \
-                      use(wholememory_load_from_file) use(wholememory_gather) use(wholememory_scatter)
+                      use(wholememory_load_from_file) use(wholememory_gather) use(wholememory_scatter) BENCH_LEARNING(use) \
+                          BENCH_GRAPHS(use)
+#define BENCH_LEARNING(use)                                                                            \
+  use(wholememory_create_embedding_cache_policy) use(wholememory_destroy_embedding_cache_policy)       \
+      use(wholememory_create_embedding_optimizer) use(wholememory_destroy_embedding_optimizer)         \
+          use(wholememory_create_embedding) use(wholememory_destroy_embedding)                         \
+              use(wholememory_embedding_get_embedding_tensor) use(wholememory_embedding_set_optimizer) \
+                  use(wholememory_embedding_gather) use(wholememory_embedding_gather_gradient_apply)
+#define BENCH_GRAPHS(use)                                      \
+  use(wholegraph_csr_unweighted_sample_without_replacement)    \
+      use(wholegraph_csr_weighted_sample_without_replacement) use(graph_append_unique)
 
 typedef struct {
   void *library;
 #define BENCH_DECLARE(name) __typeof__(&name) name;
   BENCH_FUNCTIONS(BENCH_DECLARE)
 #undef BENCH_DECLARE
-  const char *(*last_error)(void); /* NULL in a library without it */
+  const char *(*last_error)(void);                                                    /* NULL in a library without it */
+  wholememory_error_code_t (*cache_stats)(wholememory_embedding_t, wholememory_cache_stats_t *); /* likewise */
 } bench_api_t;
 
 typedef enum {
@@ -38,6 +53,11 @@ typedef enum {
   OP_COMMUNICATOR,
   OP_MEET,
   OP_REPLAY,
+  OP_EMBEDDING,
+  OP_STEP,
+  OP_SAMPLE,
+  OP_WEIGHTED,
+  OP_UNIQUE,
   OP_COUNT
 } bench_op_t;
 
@@ -55,6 +75,10 @@ typedef struct {
   int64_t table_rows;
   int64_t call_rows;
   size_t table_bytes;
+  double skew;                             /* exponent of the power law of the ids of embeddings; 0: all rows alike */
+  double cache_ratio;                      /* of an embedding; 0: no cache */
+  wholememory_optimizer_type_t optimizer;  /* of a gradient step */
+  int fanout;                              /* neighbours sampled */
 } bench_case_t;
 
 typedef struct {
@@ -64,6 +88,8 @@ typedef struct {
   int verify;
   bench_order_t order;
   int reader_count; /* threads of the reference reads of a load, per rank */
+  int batches;      /* different batches of an embedding, in turn */
+  int still;        /* gathers from embeddings do not adjust the cache while they are timed */
   const char *directory;
 } bench_settings_t;
 
@@ -74,6 +100,7 @@ typedef struct {
   double wrong_values;
   double reference_us; /* 0: there is none */
   const char *reference;
+  char note[64]; /* what else is to be said, without blanks; "" is nothing */
 } bench_result_t;
 
 /* Blocks of memory that operations asked for and gave back, kept for the next call as a framework keeps them. */
@@ -124,9 +151,28 @@ double bench_time(bench_rank_t *rank, bench_action_t action);
 
 double bench_median(double *values, int count);
 
+/* Rows of a table and the values they must have: a hash of row and column, whole numbers that every dtype holds exactly. */
+wholememory_tensor_description_t bench_shape(int64_t rows, int64_t columns, wholememory_dtype_t dtype); /* 0 columns: 1-D */
+void bench_write_rows(bench_rank_t *rank, void *to, wholememory_dtype_t dtype, int64_t columns, const int64_t *rows,
+                      int64_t first, int64_t count, unsigned version);
+double bench_wrong_in_rows(bench_rank_t *rank, const void *from, wholememory_dtype_t dtype, int64_t columns,
+                           const int64_t *rows, int64_t count, unsigned version);
+uint32_t bench_mix(uint64_t x);
+
+/* The memory that an operation allocated for the context `output` (zeroed before its first use), until its next use. */
+typedef struct {
+  void *block, *home;
+  int64_t count;
+} bench_output_t;
+void *bench_output_memory(const bench_output_t *output);
+/* The block may be given out again. */
+void bench_output_end(bench_rank_t *rank, bench_output_t *output);
+
 /* The cases, by kind. Each verifies before it times; they run on every rank together. */
 bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what);         /* gather, scatter, small, replay */
 bench_result_t bench_meeting(bench_rank_t *rank, const bench_case_t *what);      /* meet */
+bench_result_t bench_embedding(bench_rank_t *rank, const bench_case_t *what);    /* embedding, step */
+bench_result_t bench_graph(bench_rank_t *rank, const bench_case_t *what);        /* sample, weighted, unique */
 bench_result_t bench_allocation(bench_rank_t *rank, const bench_case_t *what);   /* malloc */
 bench_result_t bench_load(bench_rank_t *rank, const bench_case_t *what);         /* load, load-fresh */
 bench_result_t bench_barrier(bench_rank_t *rank, const bench_case_t *what);      /* barrier */

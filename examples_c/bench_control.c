@@ -20,7 +20,7 @@ static void call_barrier(void *raw) {
 
 bench_result_t bench_barrier(bench_rank_t *rank, const bench_case_t *what) {
   (void)what;
-  bench_result_t result = {0, 0, 0, 0, NULL};
+  bench_result_t result = {0, 0, 0, 0, NULL, ""};
   result.call_us = bench_time(rank, (bench_action_t){call_barrier, rank});
   return result;
 }
@@ -29,7 +29,7 @@ bench_result_t bench_barrier(bench_rank_t *rank, const bench_case_t *what) {
 bench_result_t bench_communicator(bench_rank_t *rank, const bench_case_t *what) {
   (void)what;
   const bench_api_t *api = rank->api;
-  bench_result_t result = {0, 0, 0, 0, NULL};
+  bench_result_t result = {0, 0, 0, 0, NULL, ""};
   int repetitions = rank->settings->repetitions;
   double create_us[repetitions];
   for (int i = -1; i < repetitions; i++) {
@@ -102,7 +102,7 @@ static double check_allocation(bench_rank_t *rank, const bench_case_t *what) {
 }
 
 bench_result_t bench_allocation(bench_rank_t *rank, const bench_case_t *what) {
-  bench_result_t result = {0, 0, 0, 0, NULL};
+  bench_result_t result = {0, 0, 0, 0, NULL, ""};
   result.wrong_values = check_allocation(rank, what);
   control_call_t call = {rank, what};
   result.call_us = bench_time(rank, (bench_action_t){call_allocation, &call});
@@ -257,7 +257,7 @@ static void load_into_fresh(bench_rank_t *rank, const bench_case_t *what, load_c
 }
 
 bench_result_t bench_load(bench_rank_t *rank, const bench_case_t *what) {
-  bench_result_t result = {0, 0, 0, 0, NULL};
+  bench_result_t result = {0, 0, 0, 0, NULL, ""};
   char path[RANKS_MESSAGE_BYTES];
   snprintf(path, sizeof path, "%s/wholememory_bench.%d", rank->settings->directory, (int)getpid());
   ranks_broadcast(rank->ranks, path, sizeof path);

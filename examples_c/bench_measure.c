@@ -24,6 +24,8 @@ bench_api_t bench_open(const char *path) {
 #undef BENCH_FIND
   void *last_error = dlsym(api.library, "wholememory_get_last_error");
   memcpy(&api.last_error, &last_error, sizeof last_error);
+  void *cache_stats = dlsym(api.library, "wholememory_embedding_get_cache_stats");
+  memcpy(&api.cache_stats, &cache_stats, sizeof cache_stats);
   return api;
 }
 
@@ -92,7 +94,10 @@ struct bench_pool {
 typedef struct {
   block_t *block;
   block_t **home;
+  int64_t count; /* elements asked for */
 } lease_t;
+
+_Static_assert(sizeof(lease_t) == sizeof(bench_output_t), "an output context is a lease");
 
 static void *pool_memory(const bench_pool_t *pool, wholememory_memory_allocation_type_t kind, size_t bytes) {
   if (kind == WHOLEMEMORY_MA_DEVICE || !pool->device->driver) return device_alloc(pool->device, bytes);
@@ -129,6 +134,7 @@ static void *lease_begin(wholememory_tensor_description_t *shape, wholememory_me
   int class = 9;
   while (((size_t)1 << class) < bytes) class ++;
   lease_end(lease, pool);
+  lease->count = shape->sizes[0];
   block_t **home = &pool->idle[kind][class];
   block_t *block = *home;
   if (block) {
@@ -152,6 +158,12 @@ static void context_destroy(void *context, void *pool) {
   lease_end(context, pool);
   free(context);
 }
+
+void *bench_output_memory(const bench_output_t *output) {
+  return output->block ? ((const block_t *)output->block)->memory : NULL;
+}
+
+void bench_output_end(bench_rank_t *rank, bench_output_t *output) { lease_end(output, rank->pool); }
 
 void bench_make_pool(bench_rank_t *rank) {
   bench_pool_t *pool = calloc(1, sizeof *pool);

@@ -1,10 +1,12 @@
 /* The benchmark's data calls: gather, scatter, and gathers of a single row.
  * A value is a hash of its place in the table, 0 to 126, which every dtype holds exactly. */
+#include <pthread.h>
+
 #include "bench.h"
 
-enum { VALUES = 127, CHUNK_BYTES = 64 << 20 };
+enum { VALUES = 127, CHUNK_BYTES = 64 << 20, WRITERS = 16 };
 
-static uint32_t mixed(uint64_t x) {
+uint32_t bench_mix(uint64_t x) {
   x ^= x >> 33;
   x *= 0xff51afd7ed558ccdULL;
   x ^= x >> 29;
@@ -14,7 +16,7 @@ static uint32_t mixed(uint64_t x) {
 
 /* `version` tells what a scatter wrote from what the table held before. */
 static unsigned value_at(uint64_t row, uint64_t column, uint64_t columns, unsigned version) {
-  return (mixed(row * columns + column) + version) % VALUES;
+  return (bench_mix(row * columns + column) + version) % VALUES;
 }
 
 /* The whole number `value` (0 to 126) as an element of `dtype`. */
@@ -76,25 +78,61 @@ static uint64_t wrong_in_row(const dictionary_t *dictionary, const unsigned char
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Fills `count` rows at `to` (of the device), whose row numbers are `rows[i]`, or first + i where `rows` is NULL. */
-static void write_rows(bench_rank_t *rank, void *to, wholememory_dtype_t dtype, int64_t columns, const int64_t *rows,
-                       int64_t first, int64_t count, unsigned version) {
+/* Rows to be filled, whose numbers are `rows[i]`, or first + i where `rows` is NULL. */
+typedef struct {
+  const dictionary_t *dictionary;
+  unsigned char *to;
+  const int64_t *rows;
+  int64_t first, count, columns;
+  unsigned version;
+} share_t;
+
+static void *write_share(void *raw) {
+  const share_t *s = raw;
+  size_t row_bytes = (size_t)s->columns * s->dictionary->bytes;
+  for (int64_t i = 0; i < s->count; i++)
+    write_row(s->dictionary, s->to + (size_t)i * row_bytes, (uint64_t)(s->rows ? s->rows[i] : s->first + i),
+              (uint64_t)s->columns, s->version);
+  return NULL;
+}
+
+/* The rows of one chunk by several threads: a table of gigabytes is not waited for. */
+static void write_chunk(const share_t *all, int threads) {
+  share_t shares[WRITERS];
+  pthread_t writers[WRITERS];
+  size_t row_bytes = (size_t)all->columns * all->dictionary->bytes;
+  for (int t = 0; t < threads; t++) {
+    int64_t from = all->count * t / threads;
+    shares[t] = *all;
+    shares[t].to += (size_t)from * row_bytes;
+    shares[t].rows = all->rows ? all->rows + from : NULL;
+    shares[t].first += from;
+    shares[t].count = all->count * (t + 1) / threads - from;
+  }
+  int started = 0;
+  while (started < threads - 1 && !pthread_create(&writers[started], NULL, write_share, &shares[started])) started++;
+  for (int t = started; t < threads; t++) write_share(&shares[t]);
+  for (int t = 0; t < started; t++) pthread_join(writers[t], NULL);
+}
+
+void bench_write_rows(bench_rank_t *rank, void *to, wholememory_dtype_t dtype, int64_t columns, const int64_t *rows,
+                      int64_t first, int64_t count, unsigned version) {
   dictionary_t dictionary = dictionary_of(dtype);
   size_t row_bytes = (size_t)columns * dictionary.bytes;
   int64_t at_once = smaller(count, 1 + CHUNK_BYTES / (int64_t)row_bytes);
+  long cores = sysconf(_SC_NPROCESSORS_ONLN) / rank->ranks->size;
+  int threads = cores < 1 ? 1 : cores > WRITERS ? WRITERS : (int)cores;
   unsigned char *chunk = device_plain((size_t)at_once * row_bytes);
   for (int64_t done = 0; done < count; done += at_once) {
     int64_t now = smaller(at_once, count - done);
-    for (int64_t i = 0; i < now; i++)
-      write_row(&dictionary, chunk + (size_t)i * row_bytes, (uint64_t)(rows ? rows[done + i] : first + done + i),
-                (uint64_t)columns, version);
+    write_chunk(&(share_t){&dictionary, chunk, rows ? rows + done : NULL, first + done, now, columns, version}, threads);
     device_copy(&rank->device, (char *)to + (size_t)done * row_bytes, chunk, (size_t)now * row_bytes);
   }
   free(chunk);
 }
 
-static double wrong_in_rows(bench_rank_t *rank, const void *from, wholememory_dtype_t dtype, int64_t columns,
-                            const int64_t *rows, int64_t count, unsigned version) {
+double bench_wrong_in_rows(bench_rank_t *rank, const void *from, wholememory_dtype_t dtype, int64_t columns,
+                           const int64_t *rows, int64_t count, unsigned version) {
   dictionary_t dictionary = dictionary_of(dtype);
   size_t row_bytes = (size_t)columns * dictionary.bytes;
   int64_t at_once = smaller(count, 1 + CHUNK_BYTES / (int64_t)row_bytes);
@@ -145,7 +183,7 @@ static void *upload_indices(bench_rank_t *rank, const bench_case_t *what, const 
   return indices;
 }
 
-static wholememory_tensor_description_t describe(int64_t rows, int64_t columns, wholememory_dtype_t dtype) {
+wholememory_tensor_description_t bench_shape(int64_t rows, int64_t columns, wholememory_dtype_t dtype) {
   wholememory_tensor_description_t d;
   memset(&d, 0, sizeof d);
   for (int i = 0; i < WHOLEMEMORY_MAX_TENSOR_DIM; i++) d.sizes[i] = d.strides[i] = 1;
@@ -229,19 +267,19 @@ static void fill_own_rows(bench_rank_t *rank, const bench_case_t *what, wholemem
   size_t bytes, offset_bytes, row_bytes = (size_t)what->columns * bench_element_bytes(what->dtype);
   BENCH_TRY(rank, api->wholememory_get_local_memory(&mine, &bytes, &offset_bytes,
                                                     api->wholememory_tensor_get_memory_handle(table)));
-  write_rows(rank, mine, what->dtype, what->columns, NULL, (int64_t)(offset_bytes / row_bytes),
+  bench_write_rows(rank, mine, what->dtype, what->columns, NULL, (int64_t)(offset_bytes / row_bytes),
              (int64_t)(bytes / row_bytes), 0);
 }
 
 bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what) {
   const bench_api_t *api = rank->api;
   const device_t *device = &rank->device;
-  bench_result_t result = {0, 0, 0, 0, NULL};
+  bench_result_t result = {0, 0, 0, 0, NULL, ""};
   size_t row_bytes = (size_t)what->columns * bench_element_bytes(what->output_dtype);
   size_t values_bytes = (size_t)what->call_rows * row_bytes;
   row_call_t call = {rank, NULL, NULL, NULL, 0, NULL};
 
-  wholememory_tensor_description_t shape = describe(what->table_rows, what->columns, what->dtype);
+  wholememory_tensor_description_t shape = bench_shape(what->table_rows, what->columns, what->dtype);
   BENCH_TRY(rank,
             api->wholememory_create_tensor(&call.table, &shape, rank->communicator, what->type, what->location, NULL));
   fill_own_rows(rank, what, call.table);
@@ -251,8 +289,8 @@ bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what) {
   void *indices = upload_indices(rank, what, rows);
   void *values = device_alloc(device, values_bytes);
   device_fill(device, values, 0x5a, values_bytes);
-  wholememory_tensor_description_t indices_shape = describe(what->call_rows, 0, what->index_dtype);
-  wholememory_tensor_description_t values_shape = describe(what->call_rows, what->columns, what->output_dtype);
+  wholememory_tensor_description_t indices_shape = bench_shape(what->call_rows, 0, what->index_dtype);
+  wholememory_tensor_description_t values_shape = bench_shape(what->call_rows, what->columns, what->output_dtype);
   BENCH_TRY(rank, api->wholememory_make_tensor_from_pointer(&call.indices, indices, &indices_shape));
   BENCH_TRY(rank, api->wholememory_make_tensor_from_pointer(&call.values, values, &values_shape));
 
@@ -262,13 +300,13 @@ bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what) {
     call_rows(&call);
     device_wait(device);
     result.wrong_values +=
-        wrong_in_rows(rank, values, what->output_dtype, what->columns, rows, what->call_rows, version);
+        bench_wrong_in_rows(rank, values, what->output_dtype, what->columns, rows, what->call_rows, version);
     bench_line_up(rank);
   }
   if (what->op == OP_SCATTER) {
     /* ... and, after a scatter of other values, with those. */
     version = 1;
-    write_rows(rank, values, what->output_dtype, what->columns, rows, 0, what->call_rows, version);
+    bench_write_rows(rank, values, what->output_dtype, what->columns, rows, 0, what->call_rows, version);
     call.scatters = 1;
     call_rows(&call);
     bench_line_up(rank);
@@ -279,7 +317,7 @@ bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what) {
       call.scatters = 1;
       device_wait(device);
       result.wrong_values +=
-          wrong_in_rows(rank, values, what->output_dtype, what->columns, rows, what->call_rows, version);
+          bench_wrong_in_rows(rank, values, what->output_dtype, what->columns, rows, what->call_rows, version);
     }
   }
   bench_line_up(rank);
@@ -314,13 +352,13 @@ bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what) {
 bench_result_t bench_meeting(bench_rank_t *rank, const bench_case_t *what) {
   (void)what;
   const bench_api_t *api = rank->api;
-  bench_result_t result = {0, 0, 0, 0, NULL};
+  bench_result_t result = {0, 0, 0, 0, NULL, ""};
   row_call_t call = {rank, NULL, NULL, NULL, 0, NULL};
-  wholememory_tensor_description_t shape = describe(1024, 32, WHOLEMEMORY_DT_FLOAT);
+  wholememory_tensor_description_t shape = bench_shape(1024, 32, WHOLEMEMORY_DT_FLOAT);
   BENCH_TRY(rank, api->wholememory_create_tensor(&call.table, &shape, rank->communicator, WHOLEMEMORY_MT_DISTRIBUTED,
                                                  WHOLEMEMORY_ML_DEVICE, NULL));
-  wholememory_tensor_description_t none = describe(0, 0, WHOLEMEMORY_DT_INT64);
-  wholememory_tensor_description_t nothing = describe(0, 32, WHOLEMEMORY_DT_FLOAT);
+  wholememory_tensor_description_t none = bench_shape(0, 0, WHOLEMEMORY_DT_INT64);
+  wholememory_tensor_description_t nothing = bench_shape(0, 32, WHOLEMEMORY_DT_FLOAT);
   BENCH_TRY(rank, api->wholememory_make_tensor_from_pointer(&call.indices, NULL, &none));
   BENCH_TRY(rank, api->wholememory_make_tensor_from_pointer(&call.values, NULL, &nothing));
   result.call_us = bench_time(rank, (bench_action_t){call_rows, &call});

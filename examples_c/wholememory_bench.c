@@ -20,6 +20,11 @@ static const word_t op_words[] = {{"gather", OP_GATHER},
                                   {"communicator", OP_COMMUNICATOR},
                                   {"meet", OP_MEET},
                                   {"replay", OP_REPLAY},
+                                  {"embedding", OP_EMBEDDING},
+                                  {"step", OP_STEP},
+                                  {"sample", OP_SAMPLE},
+                                  {"weighted", OP_WEIGHTED},
+                                  {"unique", OP_UNIQUE},
                                   {NULL, 0}};
 static const word_t type_words[] = {{"continuous", WHOLEMEMORY_MT_CONTINUOUS},
                                     {"chunked", WHOLEMEMORY_MT_CHUNKED},
@@ -37,6 +42,11 @@ static const word_t output_words[] = {{"same", WHOLEMEMORY_DT_UNKNOWN}, {"float"
                                       {"bf16", WHOLEMEMORY_DT_BF16},    {"int", WHOLEMEMORY_DT_INT},
                                       {"int64", WHOLEMEMORY_DT_INT64},  {"int16", WHOLEMEMORY_DT_INT16},
                                       {"int8", WHOLEMEMORY_DT_INT8},    {NULL, 0}};
+static const word_t optimizer_words[] = {{"sgd", WHOLEMEMORY_OPT_SGD},
+                                         {"adam", WHOLEMEMORY_OPT_LAZY_ADAM},
+                                         {"rmsprop", WHOLEMEMORY_OPT_RMSPROP},
+                                         {"adagrad", WHOLEMEMORY_OPT_ADAGRAD},
+                                         {NULL, 0}};
 static const word_t order_words[] = {
     {"random", ORDER_RANDOM}, {"sorted", ORDER_SORTED}, {"sequential", ORDER_SEQUENTIAL}, {NULL, 0}};
 
@@ -48,9 +58,9 @@ typedef struct {
 /* What the command line says, as text and then as lists. NULL text means: what suits the platform. */
 typedef struct {
   const char *library, *ops, *types, *locations, *dtypes, *outputs, *indexes, *order, *columns, *rows, *table_mib;
-  const char *directory;
-  long repetitions, iterations, width, readers;
-  int skip_verify;
+  const char *directory, *skews, *caches, *optimizers, *fanouts;
+  long repetitions, iterations, width, readers, batches;
+  int skip_verify, still;
 } request_t;
 
 typedef struct {
@@ -89,14 +99,14 @@ static list_t read_names(ranks_t *ranks, const char *option, const char *text, c
   return list;
 }
 
-static list_t read_numbers(ranks_t *ranks, const char *option, const char *text) {
+static list_t read_numbers(ranks_t *ranks, const char *option, const char *text, long least) {
   list_t list = {{0}, 0};
   char copy[512], *rest = copy;
   snprintf(copy, sizeof copy, "%s", text);
   for (char *item = strsep(&rest, ","); item && list.count < LIST_MAX; item = strsep(&rest, ",")) {
     long value = 0;
     int good = options_number(ranks->rank, option, item, &value);
-    if (good && value < 1) good = options_refuse(ranks->rank, "%s %ld: it must be at least 1", option, value);
+    if (good && value < least) good = options_refuse(ranks->rank, "%s %ld: it must be at least %ld", option, value, least);
     if (!good) {
       list.count = 0;
       return list;
@@ -109,6 +119,8 @@ static list_t read_numbers(ranks_t *ranks, const char *option, const char *text)
 static int op_has_rows(int64_t op) {
   return op == OP_GATHER || op == OP_SCATTER || op == OP_SMALL || op == OP_REPLAY;
 }
+static int op_learns(int64_t op) { return op == OP_EMBEDDING || op == OP_STEP; }
+static int op_samples(int64_t op) { return op == OP_SAMPLE || op == OP_WEIGHTED || op == OP_UNIQUE; }
 static int op_has_table(int64_t op) { return op != OP_BARRIER && op != OP_COMMUNICATOR && op != OP_MEET; }
 
 static bench_result_t measure(bench_rank_t *rank, const bench_case_t *what) {
@@ -122,6 +134,13 @@ static bench_result_t measure(bench_rank_t *rank, const bench_case_t *what) {
       return bench_barrier(rank, what);
     case OP_COMMUNICATOR:
       return bench_communicator(rank, what);
+    case OP_EMBEDDING:
+    case OP_STEP:
+      return bench_embedding(rank, what);
+    case OP_SAMPLE:
+    case OP_WEIGHTED:
+    case OP_UNIQUE:
+      return bench_graph(rank, what);
     case OP_MEET:
       return bench_meeting(rank, what);
     default:
@@ -140,31 +159,43 @@ static void print_heading(const plan_t *plan, const bench_rank_t *rank) {
       "# us: median of %d repetitions, of the slowest rank; GB/s: payload; ratio: reference / library (more is "
       "better)\n",
       plan->settings.repetitions);
-  printf("%-12s %-11s %-6s %-6s %-6s %-5s %6s %9s %9s %11s %9s %9s %11s %6s  %-22s %s\n", "op", "type", "loc", "dtype",
-         "values", "index", "cols", "table_MiB", "rows/call", "us/call", "GB/s/rank", "GB/s", "ref_us", "ratio",
-         "reference", "check");
+  printf("%-12s %-11s %-6s %-6s %-6s %-5s %-26s %6s %9s %9s %11s %9s %9s %11s %6s  %-22s %-22s %s\n", "op", "type", "loc", "dtype",
+         "values", "index", "case", "cols", "table_MiB", "rows/call", "us/call", "GB/s/rank", "GB/s", "ref_us", "ratio",
+         "reference", "note", "check");
+}
+
+/* What sets a case apart beside the columns of the table, without blanks. */
+static void say_case(const bench_case_t *what, char *text, size_t room) {
+  snprintf(text, room, "-");
+  if (op_samples(what->op)) snprintf(text, room, "fanout=%d", what->fanout);
+  if (what->op == OP_EMBEDDING) snprintf(text, room, "skew=%.2f,cache=%.3f", what->skew, what->cache_ratio);
+  if (what->op == OP_STEP)
+    snprintf(text, room, "%s,skew=%.2f,cache=%.3f", name_of(optimizer_words, (int)what->optimizer), what->skew,
+             what->cache_ratio);
 }
 
 static void print_case(const bench_case_t *what, const bench_result_t *r, int size, int verified) {
-  int rows = op_has_rows(what->op), table = op_has_table(what->op);
+  int rows = op_has_rows(what->op) || op_learns(what->op), table = op_has_table(what->op);
+  char apart[64];
+  say_case(what, apart, sizeof apart);
   char cols[24] = "-", table_mib[24] = "-", call_rows[24] = "-", each[24] = "-", all[24] = "-", ref[24] = "-",
        ratio[24] = "-";
   if (rows) snprintf(cols, sizeof cols, "%lld", (long long)what->columns);
   if (rows) snprintf(call_rows, sizeof call_rows, "%lld", (long long)what->call_rows);
-  if (table) snprintf(table_mib, sizeof table_mib, "%.1f", (double)what->table_bytes / MIB);
+  if (table && !op_samples(what->op)) snprintf(table_mib, sizeof table_mib, "%.1f", (double)what->table_bytes / MIB);
   if (r->payload_bytes > 0) snprintf(each, sizeof each, "%.3f", r->payload_bytes / r->call_us / 1e3);
   if (r->payload_bytes > 0) snprintf(all, sizeof all, "%.3f", r->payload_bytes * size / r->call_us / 1e3);
   if (r->reference_us > 0) snprintf(ref, sizeof ref, "%.2f", r->reference_us);
   if (r->reference_us > 0) snprintf(ratio, sizeof ratio, "%.2f", r->reference_us / r->call_us);
   char check[48];
   snprintf(check, sizeof check, r->wrong_values > 0 ? "%.0f-WRONG" : verified ? "ok" : "unchecked", r->wrong_values);
-  printf("%-12s %-11s %-6s %-6s %-6s %-5s %6s %9s %9s %11.2f %9s %9s %11s %6s  %-22s %s\n",
+  printf("%-12s %-11s %-6s %-6s %-6s %-5s %-26s %6s %9s %9s %11.2f %9s %9s %11s %6s  %-22s %-22s %s\n",
          name_of(op_words, (int)what->op), table ? name_of(type_words, (int)what->type) : "-",
          table ? name_of(location_words, (int)what->location) : "-",
          rows ? name_of(dtype_words, (int)what->dtype) : "-",
          rows ? name_of(dtype_words, (int)what->output_dtype) : "-",
-         rows ? name_of(dtype_words, (int)what->index_dtype) : "-", cols, table_mib, call_rows, r->call_us, each, all,
-         ref, ratio, r->reference ? r->reference : "-", check);
+         rows ? name_of(dtype_words, (int)what->index_dtype) : "-", apart, cols, table_mib, call_rows, r->call_us, each,
+         all, ref, ratio, r->reference ? r->reference : "-", r->note[0] ? r->note : "-", check);
   fflush(stdout);
 }
 
@@ -188,18 +219,19 @@ static void run_case(bench_rank_t *rank, const bench_case_t *what, tally_t *tall
   r.reference_us = ranks_max(rank->ranks, r.reference_us);
   r.wrong_values = ranks_sum(rank->ranks, r.wrong_values);
   if (r.wrong_values > 0) tally->wrong++;
-  int verified = op_has_rows(what->op) ? rank->settings->verify : 1;
+  int checks = op_has_rows(what->op) || op_learns(what->op) || op_samples(what->op);
+  int verified = checks ? rank->settings->verify : 1;
   if (rank->ranks->rank == 0) print_case(what, &r, rank->ranks->size, verified);
 }
 
 typedef struct {
-  list_t ops, types, locations, dtypes, outputs, indexes, columns, rows, table_mib;
+  list_t ops, types, locations, dtypes, outputs, indexes, columns, rows, table_mib, skews, caches, optimizers, fanouts;
 } grid_t;
 
 /* Gives a case its sizes: a table of whole rows, and by default as many rows a call as make 64 MiB. */
 static bench_case_t sized(bench_case_t what, int64_t table_mib, int64_t rows) {
   what.table_bytes = (size_t)table_mib * MIB;
-  if (!op_has_rows(what.op)) return what;
+  if (!op_has_rows(what.op) && !op_learns(what.op)) return what;
   if (what.output_dtype == WHOLEMEMORY_DT_UNKNOWN) what.output_dtype = what.dtype;
   size_t row_bytes = (size_t)what.columns * bench_element_bytes(what.dtype);
   what.table_rows = (int64_t)(what.table_bytes / row_bytes);
@@ -225,6 +257,24 @@ static void run_rows(bench_rank_t *rank, const grid_t *g, bench_case_t what, int
           }
 }
 
+static void run_learning(bench_rank_t *rank, const grid_t *g, bench_case_t what, int64_t table_mib, tally_t *tally) {
+  what.index_dtype = WHOLEMEMORY_DT_INT64;
+  for (int d = 0; d < g->dtypes.count; d++)
+    for (int c = 0; c < g->columns.count; c++)
+      for (int n = 0; n < g->rows.count; n++)
+        for (int skew = 0; skew < g->skews.count; skew++)
+          for (int cache = 0; cache < g->caches.count; cache++)
+            for (int o = 0; o < (what.op == OP_STEP ? g->optimizers.count : 1); o++) {
+              what.dtype = what.output_dtype = (wholememory_dtype_t)g->dtypes.value[d];
+              what.columns = g->columns.value[c];
+              what.skew = (double)g->skews.value[skew] / 100;
+              what.cache_ratio = (double)g->caches.value[cache] / 1000;
+              what.optimizer = (wholememory_optimizer_type_t)g->optimizers.value[o];
+              bench_case_t full = sized(what, table_mib, g->rows.value[n]);
+              run_case(rank, &full, tally);
+            }
+}
+
 static void run_grid(bench_rank_t *rank, const grid_t *g, tally_t *tally) {
   for (int op = 0; op < g->ops.count; op++) {
     bench_case_t what;
@@ -239,6 +289,17 @@ static void run_grid(bench_rank_t *rank, const grid_t *g, tally_t *tally) {
         for (int size = 0; size < g->table_mib.count; size++) {
           what.type = (wholememory_memory_type_t)g->types.value[type];
           what.location = (wholememory_memory_location_t)g->locations.value[location];
+          if (op_learns(what.op)) {
+            run_learning(rank, g, what, g->table_mib.value[size], tally);
+            continue;
+          }
+          if (op_samples(what.op)) {
+            for (int f = 0; size == 0 && f < g->fanouts.count; f++) {
+              what.fanout = (int)g->fanouts.value[f];
+              run_case(rank, &what, tally);
+            }
+            continue;
+          }
           if (op_has_rows(what.op)) {
             run_rows(rank, g, what, g->table_mib.value[size], tally);
             continue;
@@ -259,11 +320,16 @@ static int make_grid(bench_rank_t *rank, const request_t *r, grid_t *g) {
   g->dtypes = read_names(ranks, "--dtype", r->dtypes, dtype_words);
   g->outputs = read_names(ranks, "--values", r->outputs, output_words);
   g->indexes = read_names(ranks, "--index", r->indexes, index_words);
-  g->columns = read_numbers(ranks, "--cols", r->columns);
-  g->table_mib = read_numbers(ranks, "--table-mib", r->table_mib ? r->table_mib : gpu ? "4096" : "256");
-  g->rows = r->rows ? read_numbers(ranks, "--rows", r->rows) : (list_t){{0}, 1};
+  g->columns = read_numbers(ranks, "--cols", r->columns, 1);
+  g->table_mib = read_numbers(ranks, "--table-mib", r->table_mib ? r->table_mib : gpu ? "4096" : "256", 1);
+  g->skews = read_numbers(ranks, "--skew", r->skews, 0);
+  g->caches = read_numbers(ranks, "--cache", r->caches, 0);
+  g->fanouts = read_numbers(ranks, "--fanout", r->fanouts, 1);
+  g->optimizers = read_names(ranks, "--optimizer", r->optimizers, optimizer_words);
+  g->rows = r->rows ? read_numbers(ranks, "--rows", r->rows, 1) : (list_t){{0}, 1};
   return g->ops.count && g->types.count && g->locations.count && g->dtypes.count && g->outputs.count &&
-         g->indexes.count && g->columns.count && g->table_mib.count && g->rows.count;
+         g->indexes.count && g->columns.count && g->table_mib.count && g->rows.count && g->skews.count &&
+         g->caches.count && g->fanouts.count && g->optimizers.count;
 }
 
 static int run(ranks_t *ranks, void *argument) {
@@ -311,26 +377,23 @@ int main(int argc, char **argv) {
   plan_t plan;
   memset(&plan, 0, sizeof plan);
   request_t *r = &plan.request;
-  *r = (request_t){NULL,
-                   "gather,scatter,small,malloc,load,load-fresh,barrier,communicator",
-                   "continuous",
-                   NULL,
-                   "float",
-                   "same",
-                   "int64",
-                   "random",
-                   "128",
-                   NULL,
-                   NULL,
-                   NULL,
-                   7,
-                   0,
-                   -1,
-                   0,
-                   0};
+  *r = (request_t){.ops = "gather,scatter,small,malloc,load,load-fresh,barrier,communicator",
+                   .types = "continuous",
+                   .dtypes = "float",
+                   .outputs = "same",
+                   .indexes = "int64",
+                   .order = "random",
+                   .columns = "128",
+                   .skews = "99",
+                   .caches = "200",
+                   .optimizers = "adam",
+                   .fanouts = "10",
+                   .repetitions = 7,
+                   .width = -1,
+                   .batches = 64};
   const option_t options[] = {
       {"--lib", "PATH", "the library to drive (needed)", &r->library, NULL, NULL},
-      {"--op", "LIST", "gather scatter small malloc load load-fresh barrier communicator meet replay, or all", &r->ops, NULL, NULL},
+      {"--op", "LIST", "gather scatter small malloc load load-fresh barrier communicator meet replay embedding step sample weighted unique, or all", &r->ops, NULL, NULL},
       {"--type", "LIST", "continuous chunked distributed hierarchy, or all (continuous)", &r->types, NULL, NULL},
       {"--loc", "LIST", "device host, or all (device with a GPU, else host)", &r->locations, NULL, NULL},
       {"--dtype", "LIST", "of the table: float half double bf16 int int64 int16 int8 (float)", &r->dtypes, NULL, NULL},
@@ -345,6 +408,13 @@ int main(int argc, char **argv) {
       {"--iters", "N", "calls in a repetition (as many as last 50 ms)", NULL, &r->iterations, NULL},
       {"--readers", "N", "reader threads a rank when loading files (the library's default)", NULL, &r->readers, NULL},
       {"--dir", "PATH", "where the file to load is written (TMPDIR, else /tmp)", &r->directory, NULL, NULL},
+      {"--skew", "LIST", "exponents of the ids of embeddings in hundredths, 0 is uniform (99)", &r->skews, NULL, NULL},
+      {"--cache", "LIST", "rows of an embedding that its cache holds, in thousandths, 0 is no cache (200)", &r->caches, NULL,
+       NULL},
+      {"--batches", "N", "different batches of an embedding, in turn (64)", NULL, &r->batches, NULL},
+      {"--still", "", "gathers from embeddings do not adjust the cache while they are timed", NULL, NULL, &r->still},
+      {"--optimizer", "LIST", "of gradient steps: sgd adam rmsprop adagrad (adam)", &r->optimizers, NULL, NULL},
+      {"--fanout", "LIST", "neighbours sampled of a center (10)", &r->fanouts, NULL, NULL},
       {"--no-verify", "", "time gathers and scatters without checking their values first", NULL, NULL, &r->skip_verify},
       {NULL, NULL, NULL, NULL, NULL, NULL}};
   const program_t program = {
@@ -352,21 +422,31 @@ int main(int argc, char **argv) {
       "LIST is one or more names or numbers with commas between; every combination is a case.\n"
       "small is a gather of one row, malloc is create and free, load goes into a table written before,\n"
       "load-fresh is create and load, meet a gather of no rows from a DISTRIBUTED table (its ranks meet twice),\n"
-      "replay a gather that was recorded in a CUDA graph. Beside some calls stands a reference: the same work without the library.",
+      "replay a gather that was recorded in a CUDA graph, embedding a gather through a cache in its third turn over the\n"
+      "batches (note: its hit rate, and that of the best fixed rows), step a gradient step, sample and weighted draw\n"
+      "neighbours in a generated graph, unique appends them to their centers. Beside some calls stands a reference: the same work without the library.",
       "", options};
   command_t command = options_begin(&program, argc, argv);
   int rank = 0;
 #ifdef WITH_MPI
   if (ranks_under_mpirun()) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 #endif
-  if (!r->library || r->repetitions < 1 || r->repetitions > 1000 || r->readers < 0 || r->readers > 256) {
-    options_refuse(rank, r->library ? "--reps is from 1 to 1000 and --readers from 0 to 256"
+  if (!r->library || r->repetitions < 1 || r->repetitions > 1000 || r->readers < 0 || r->readers > 256 ||
+      r->batches < 1 || r->batches > 4096) {
+    options_refuse(rank, r->library ? "--reps is from 1 to 1000, --readers from 0 to 256 and --batches from 1 to 4096"
                                     : "--lib PATH is needed: the library to drive; --help explains all options");
     ranks_quit(2);
   }
   if (!r->directory) r->directory = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
-  plan.settings = (bench_settings_t){(int)r->repetitions, r->iterations,   (int)r->width, !r->skip_verify,
-                                     ORDER_RANDOM,        (int)r->readers, r->directory};
+  plan.settings = (bench_settings_t){.repetitions = (int)r->repetitions,
+                                     .iterations = r->iterations,
+                                     .width = (int)r->width,
+                                     .verify = !r->skip_verify,
+                                     .order = ORDER_RANDOM,
+                                     .reader_count = (int)r->readers,
+                                     .batches = (int)r->batches,
+                                     .still = r->still,
+                                     .directory = r->directory};
   if (r->readers > 0) {
     char readers[24];
     snprintf(readers, sizeof readers, "%ld", r->readers);

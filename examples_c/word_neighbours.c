@@ -5,6 +5,7 @@
 
 #include "common.h"
 #include "progress.h"
+#include "words.h"
 
 typedef struct {
   const char *vectors_file;
@@ -16,78 +17,11 @@ typedef struct {
   char **asked;
 } settings_t;
 
-typedef struct {
-  char *text; /* the file, its line ends turned into string ends */
-  char **list;
-  int64_t count;
-} words_t;
-
 /* A row and how near it is; `row` -1 is "none". */
 typedef struct {
   double score;
   int64_t row;
 } match_t;
-
-/* Reads one word a line; NULL list after saying why not. */
-static words_t read_words(const char *file, int rank) {
-  words_t words = {NULL, NULL, 0};
-  FILE *in = fopen(file, "rb");
-  struct stat about;
-  if (!in || fstat(fileno(in), &about) != 0) {
-    options_refuse(rank, "the words in %s cannot be read: %s", file, strerror(errno));
-    if (in) fclose(in);
-    return words;
-  }
-  size_t size = (size_t)about.st_size;
-  words.text = malloc(size + 1);
-  if (!words.text || fread(words.text, 1, size, in) != size) {
-    options_refuse(rank, "the words in %s cannot be read whole", file);
-    fclose(in);
-    return words;
-  }
-  fclose(in);
-  words.text[size] = 0;
-  for (size_t i = 0; i < size; i++) words.count += words.text[i] == '\n';
-  words.count += size > 0 && words.text[size - 1] != '\n';
-  words.list = calloc((size_t)words.count + 1, sizeof *words.list);
-  if (!words.list) return words;
-  char *at = words.text;
-  for (int64_t i = 0; i < words.count; i++) {
-    words.list[i] = at;
-    at += strcspn(at, "\n");
-    *at++ = 0;
-  }
-  return words;
-}
-
-static void forget_words(words_t *words) {
-  free(words->list);
-  free(words->text);
-}
-
-static int64_t row_of(const words_t *words, const char *word) {
-  for (int64_t row = 0; row < words->count; row++)
-    if (!strcmp(words->list[row], word)) return row;
-  return -1;
-}
-
-/* Finds the words asked for; 0 after a friendly sentence about the first that is not there. */
-static int find_rows(const settings_t *settings, const words_t *words, int rank, int64_t *rows) {
-  for (int i = 0; i < settings->asked_count; i++) {
-    rows[i] = row_of(words, settings->asked[i]);
-    if (rows[i] >= 0) continue;
-    char near[128] = "";
-    for (int64_t row = 0; row < words->count && strlen(near) < 80; row++)
-      if (!strncasecmp(words->list[row], settings->asked[i], 3) && strlen(words->list[row]) < 30) {
-        strcat(near, near[0] ? ", " : "");
-        strcat(near, words->list[row]);
-      }
-    return options_refuse(rank, "I do not know the word \"%s\": it is not among the %lld words of %s.%s%s%s",
-                          settings->asked[i], (long long)words->count, settings->words_file,
-                          near[0] ? " I do know " : "", near, near[0] ? "." : "");
-  }
-  return 1;
-}
 
 static int files_fit(const settings_t *settings, const words_t *words, int rank) {
   struct stat about;
@@ -242,7 +176,7 @@ static int run(ranks_t *ranks, void *argument) {
   words_t words = read_words(settings->words_file, ranks->rank);
   int64_t asked_rows[settings->asked_count];
   int status = 2;
-  if (words.list && files_fit(settings, &words, ranks->rank) && find_rows(settings, &words, ranks->rank, asked_rows))
+  if (words.list && files_fit(settings, &words, ranks->rank) && find_rows(&words, settings->asked, settings->asked_count, settings->words_file, ranks->rank, asked_rows))
     status = search(ranks, settings, &words, asked_rows);
   forget_words(&words);
   return status;

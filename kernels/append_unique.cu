@@ -1,7 +1,7 @@
-// Distinct ids by first occurrence. Ids are numbered, targets first. A table finds for every id the lowest number that has
-// it: who comes and finds a lower number of its id refers to it, who finds a higher one takes the slot and makes that one
-// refer to it. Numbers that refer to none are first occurrences. Every reference is written by one thread only: a
-// number loses its slot at most once, and one that never had a slot is nobody's reference.
+// Distinct ids by first occurrence. Ids are numbered, targets first. A table finds for every id the lowest number that
+// has it: who comes and finds a lower number of its id refers to it, who finds a higher one takes the slot and makes
+// that one refer to it. Numbers that refer to none are first occurrences. Every reference is written by one thread
+// only: a number loses its slot at most once, and one that never had a slot is nobody's reference.
 
 #include <initializer_list>
 
@@ -37,8 +37,8 @@ __device__ __forceinline__ uint64_t id_of(const Lists &lists, uint32_t number) {
   return sizeof(Id) == 4 ? static_cast<uint32_t>(id) : static_cast<uint64_t>(id);
 }
 
-// A slot holds 32 bits of the id, whether these do not tell all of it (the id has more), and the number. Equal ids differ in
-// the number only, so the lowest number is the lowest slot value.
+// A slot holds 32 bits of the id, whether these do not tell all of it (the id has more), and the number. Equal ids
+// differ in the number only, so the lowest number is the lowest slot value.
 constexpr uint64_t kWide = 0x80000000u;
 
 __device__ __forceinline__ uint64_t slot_value(uint64_t id, uint32_t number) {
@@ -62,8 +62,8 @@ __device__ __forceinline__ uint64_t load_relaxed(const uint64_t *at) {
 
 // An id a thread: more of them only make the threads of a warp wait for each other.
 template <class Id>
-__global__ void __launch_bounds__(kThreads) enter_kernel(const Lists lists, unsigned long long *table, uint32_t slots,
-                                                         uint32_t *refers) {
+__global__ void __launch_bounds__(kThreads)
+    enter_kernel(const Lists lists, unsigned long long *table, uint32_t slots, uint32_t *refers) {
   const uint32_t number = blockIdx.x * kThreads + threadIdx.x;
   if (number >= lists.count) return;
   const uint64_t id = id_of<Id>(lists, number), value = slot_value(id, number);
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class Id>
-__global__ void __launch_bounds__(kThreads) write_kernel(const Lists lists, const uint32_t *refers, Id *unique,
-                                                         int32_t *map) {
+__global__ void __launch_bounds__(kThreads)
+    write_kernel(const Lists lists, const uint32_t *refers, Id *unique, int32_t *map) {
   const uint32_t self = blockIdx.x * kThreads + threadIdx.x;
   if (self >= lists.count) return;
   const bool is_target = self < lists.target_count;
@@ -226,15 +226,15 @@ cudaError_t append_count(const wmk_append_args *args, cudaStream_t stream) {
     enter_kernel<int32_t><<<blocks_for(lists.count), kThreads, 0, stream>>>(lists, table, room.slots, room.refers);
   }
   const uint32_t tiles = room.tile_count == 0 ? 1 : room.tile_count;
-  number_kernel<<<tiles, kThreads, 0, stream>>>(room.refers + lists.target_count,
-                                                static_cast<uint32_t>(args->neighbour_count), args->new_ids, room.tiles);
+  number_kernel<<<tiles, kThreads, 0, stream>>>(
+      room.refers + lists.target_count, static_cast<uint32_t>(args->neighbour_count), args->new_ids, room.tiles);
   return cudaGetLastError();
 }
 
 cudaError_t append_write(const wmk_append_args *args, cudaStream_t stream) {
   if (args == nullptr) {
-    return load_all({reinterpret_cast<const void *>(write_kernel<int32_t>),
-                     reinterpret_cast<const void *>(write_kernel<int64_t>)});
+    return load_all(
+        {reinterpret_cast<const void *>(write_kernel<int32_t>), reinterpret_cast<const void *>(write_kernel<int64_t>)});
   }
   if (!is_sound(*args)) return cudaErrorInvalidValue;
   Scratch scratch(args->scratch, args->scratch_bytes);

@@ -11,9 +11,9 @@ extern "C" {
 typedef struct wmk_neighbours {
   // INT64: node v has the edges from row v to row v + 1; one row more than nodes. Not looked at where there are spans.
   wmk_table row_pointers;
-  const void *centers;   // ids of nodes
-  const int64_t *spans;  // NULL, or of every center its start and end
-  uint64_t count;        // of centers, 1 to 2^31 - 2
+  const void *centers;    // ids of nodes
+  const int64_t *spans;   // NULL, or of every center its start and end
+  uint64_t count;         // of centers, 1 to 2^31 - 2
   uint32_t center_bytes;  // 4 or 8, signed
   uint32_t reserved;
 } wmk_neighbours;
@@ -32,8 +32,8 @@ typedef struct wmk_take {
   uint32_t most;  // at least 1 for WMK_TAKE_AT_MOST; below 2^31
 } wmk_take;
 
-// ids[2 i] = first + center i, ids[2 i + 1] one more; both -1 for centers outside [0, nodes). spans[2 i] = spans[2 i + 1]
-// = -1.
+// ids[2 i] = first + center i, ids[2 i + 1] one more; both -1 for centers outside [0, nodes). spans[2 i] = spans[2 i +
+// 1] = -1.
 typedef struct wmk_span_ids_args {
   const void *centers;
   uint64_t count;
@@ -59,9 +59,10 @@ int wmk_shift(const wmk_shift_args *args, wmk_stream stream);
 
 // What a count of neighbours found.
 typedef struct wmk_counted {
-  uint64_t total;         // taken over all centers
-  uint64_t bad_position;  // of the first center that is no node or whose span is not 0 <= start <= end <= edges; else ~0
-  int64_t bad_start;      // -1 for a center that is no node
+  uint64_t total;  // taken over all centers
+  uint64_t
+      bad_position;   // of the first center that is no node or whose span is not 0 <= start <= end <= edges; else ~0
+  int64_t bad_start;  // -1 for a center that is no node
   int64_t bad_end;
 } wmk_counted;
 
@@ -106,8 +107,8 @@ typedef struct wmk_sample_args {
 int wmk_sample(const wmk_sample_args *args, wmk_stream stream);
 
 // Distinct ids: the targets as they are, then the neighbours that are not among them, by first occurrence.
-// wmk_append_count finds how many these are; wmk_append_write, given the same lists and the scratch as the count left it,
-// writes them and where each neighbour is.
+// wmk_append_count finds how many these are; wmk_append_write, given the same lists and the scratch as the count left
+// it, writes them and where each neighbour is.
 typedef struct wmk_append_args {
   const void *targets;
   uint64_t target_count;

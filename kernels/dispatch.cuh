@@ -1,6 +1,7 @@
 // From the arguments of a call to the launch of the kernel compiled for it.
 #pragma once
 
+#include "enqueue.cuh"
 #include "rows.cuh"
 
 namespace wmk {
@@ -21,6 +22,7 @@ template <int kMost>
 struct Choice {
   Kernel<kMost> kernel = nullptr;
   uint32_t tile = 0;
+  Handle *handle = nullptr;
 };
 
 // Pieces in flight a thread and blocks a multiprocessor: what registers allow without spilling.
@@ -30,7 +32,8 @@ constexpr int kShiftedConvertingFlight = 2, kShiftedConvertingBlocks = 6;
 
 template <class From, class To, int kCount, Way kWay, int kMost>
 Choice<kMost> aligned() {
-  return {aligned_rows<From, To, kCount, kAlignedFlight, kAlignedBlocks, kWay, kMost>, kThreads * kAlignedFlight};
+  constexpr Kernel<kMost> kKernel = aligned_rows<From, To, kCount, kAlignedFlight, kAlignedBlocks, kWay, kMost>;
+  return {kKernel, kThreads * kAlignedFlight, &handle_of<kKernel>};
 }
 
 template <class From, class To, int kCount, Way kWay, int kMost>
@@ -38,7 +41,8 @@ Choice<kMost> shifted() {
   constexpr bool kMoves = std::is_same_v<From, To>;
   constexpr int kFlight = kMoves ? kShiftedFlight : kShiftedConvertingFlight;
   constexpr int kBlocks = kMoves ? kShiftedBlocks : kShiftedConvertingBlocks;
-  return {shifted_rows<From, To, kCount, kFlight, kBlocks, kWay, kMost>, kShiftedStride * kFlight};
+  constexpr Kernel<kMost> kKernel = shifted_rows<From, To, kCount, kFlight, kBlocks, kWay, kMost>;
+  return {kKernel, kShiftedStride * kFlight, &handle_of<kKernel>};
 }
 
 // Kernels for equal types: they move bytes.
@@ -85,9 +89,8 @@ template <class Picker, int kMost>
 cudaError_t load_kernels() {
   cudaError_t code = cudaSuccess;
   Picker::each([&](const Ask &ask) {
-    const Kernel<kMost> kernel = Picker::template pick<kMost>(ask).kernel;
-    cudaFuncAttributes attributes;
-    if (code == cudaSuccess) code = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(kernel));
+    const Choice<kMost> choice = Picker::template pick<kMost>(ask);
+    if (code == cudaSuccess) code = load_kernel(reinterpret_cast<const void *>(choice.kernel), *choice.handle);
   });
   return code;
 }
@@ -158,9 +161,8 @@ cudaError_t launch(const wmk_rows_args &args, bool scatters, cudaStream_t stream
     job.board = first + rows == args.count ? static_cast<wmk_board *>(args.board) : nullptr;
     const uint32_t tiles = (job.pieces + choice.tile - 1) / choice.tile;
     void *parameters[] = {&job};
-    const cudaError_t code =
-        cudaLaunchKernel(reinterpret_cast<const void *>(choice.kernel), dim3(args.blocks < tiles ? args.blocks : tiles),
-                         dim3(kThreads), parameters, 0, stream);
+    const cudaError_t code = enqueue(reinterpret_cast<const void *>(choice.kernel), *choice.handle,
+                                     args.blocks < tiles ? args.blocks : tiles, kThreads, parameters, stream);
     if (code != cudaSuccess) return code;
   }
   return cudaSuccess;

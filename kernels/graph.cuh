@@ -5,6 +5,7 @@
 
 #include "args.h"
 #include "bits.cuh"
+#include "common/launch.h"
 #include "common/place.h"
 #include "common/sample.h"
 
@@ -129,7 +130,8 @@ __device__ __forceinline__ leap leap_to(const Sampling<kMost> &job, uint32_t i) 
 
 // The stream of thread t of center i; `center` leads to the center's draws, `thread` over t draws.
 template <int kMost>
-__device__ __forceinline__ pcg stream_for(const Sampling<kMost> &job, uint32_t i, uint32_t t, leap center, leap thread) {
+__device__ __forceinline__ pcg stream_for(const Sampling<kMost> &job, uint32_t i, uint32_t t, leap center,
+                                          leap thread) {
   return stream_of(job.seed, uint64_t{i} * job.threads + t, center.then(thread));
 }
 
@@ -174,12 +176,9 @@ Takings<kMost> pack_takings(const wmk_sample_args &args) {
   return takings;
 }
 
-// Tiles are small where centers are few, so that all of a GPU has something to do.
 template <int kMost>
 Sampling<kMost> pack_sampling(const wmk_sample_args &args, uint32_t threads, uint32_t fewest_seats,
                               uint32_t most_seats) {
-  constexpr uint64_t kTiles = 2048;
-  const uint64_t seats = args.neighbours.count / kTiles;
   Sampling<kMost> job{};
   job.nodes = pack_nodes<kMost>(args.neighbours);
   job.takings = pack_takings<kMost>(args);
@@ -188,7 +187,7 @@ Sampling<kMost> pack_sampling(const wmk_sample_args &args, uint32_t threads, uin
   job.offsets_out = args.offsets_out;
   job.most = args.take.most;
   job.threads = threads;
-  job.seats = seats < fewest_seats ? fewest_seats : seats > most_seats ? most_seats : static_cast<uint32_t>(seats);
+  job.seats = seats_of(args.neighbours.count, fewest_seats, most_seats);
   job.powers[0] = leap::of(threads);
   for (int k = 1; k < 32; k++) job.powers[k] = job.powers[k - 1].then(job.powers[k - 1]);
   return job;

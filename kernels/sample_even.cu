@@ -174,8 +174,8 @@ __global__ void __launch_bounds__(kManyThreads) many_kernel(const __grid_constan
   }
 }
 
-// More than most_items: places are taken over by later neighbours, a block a center with a choice. The highest neighbour
-// that drew a place has it in the end, so the draws of a thread may be made in pieces.
+// More than most_items: places are taken over by later neighbours, a block a center with a choice. The highest
+// neighbour that drew a place has it in the end, so the draws of a thread may be made in pieces.
 constexpr uint32_t kPlaceThreads = 256;
 
 template <int kMost>
@@ -250,8 +250,8 @@ cudaError_t sample_even(const wmk_sample_args *args, cudaStream_t stream) {
       many_kernel<kMost><<<tiles(warps * job.seats), warps * 32, warps * Lists::bytes(most), stream>>>(job);
     } else {
       const auto job = packed(1, kSeats);
-      places_kernel<kMost><<<tiles(job.seats), kPlaceThreads, 0, stream>>>(
-          job, reinterpret_cast<unsigned long long *>(args->scratch));
+      places_kernel<kMost>
+          <<<tiles(job.seats), kPlaceThreads, 0, stream>>>(job, reinterpret_cast<unsigned long long *>(args->scratch));
     }
     return cudaGetLastError();
   });

@@ -1,11 +1,11 @@
-// By chance and weight: of every center's neighbours the first by their ranks, and by their numbers where ranks are equal.
-// A candidate is a rank above a neighbour's number, so candidates are all different and sort as whole numbers; all bits
-// set is none. Degrees are taken for 2^32 - 1 where they are more.
+// By chance and weight: of every center's neighbours the first by their ranks, and by their numbers where ranks are
+// equal. A candidate is a rank above a neighbour's number, so candidates are all different and sort as whole numbers;
+// all bits set is none. Degrees are taken for 2^32 - 1 where they are more.
 
 #include "args.h"
+#include "block_sort.cuh"
 #include "common/dtype.h"
 #include "graph.cuh"
-#include "sort.cuh"
 #include "tile.cuh"
 
 namespace wmk {
@@ -27,7 +27,7 @@ struct Weighted {
   Weights<kMost> weights;
 };
 
-// The weights of one center, by neighbour.
+// The weights of one center, by neighbour, as bits: those of a float below.
 template <int kMost>
 struct WeightsOfCenter {
   const Weights<kMost> &weights;
@@ -37,19 +37,22 @@ struct WeightsOfCenter {
   __device__ __forceinline__ WeightsOfCenter(const Weights<kMost> &all, uint32_t i, const Span &span)
       : weights(all), first(all.fetched == nullptr ? span.start : all.offsets[i]) {}
 
-  __device__ __forceinline__ double operator()(uint32_t y) const {
+  __device__ __forceinline__ uint64_t operator()(uint32_t y) const {
     const uint64_t at = static_cast<uint64_t>(first) + y;
     if (weights.fetched == nullptr && at >= weights.table.rows) return 0;
     const uint64_t address = weights.fetched == nullptr
                                  ? find_row(weights.table, at).address
                                  : reinterpret_cast<uint64_t>(weights.fetched) + (at << (weights.is_double ? 3 : 2));
-    return weights.is_double ? value_of<double>(load<8>(address)) : double{value_of<float>(load<4>(address))};
+    return weights.is_double ? value_of<uint64_t>(load<8>(address)) : value_of<uint32_t>(load<4>(address));
   }
 };
 
-// The candidate of neighbour y.
-__device__ __forceinline__ uint64_t candidate_of(double weight, pcg &stream, uint32_t y) {
-  return uint64_t{weighted_rank(weight, minus_uniform(stream))} << 32 | y;
+// The rank of the neighbour with the next numbers of the stream.
+template <int kMost>
+__device__ __forceinline__ uint32_t next_rank(const Weights<kMost> &weights, uint64_t weight, pcg &stream) {
+  const float minus_u = minus_uniform(stream);
+  if (weights.is_double) return weighted_rank(same_bits<double>(weight), minus_u);
+  return weighted_rank(same_bits<float>(static_cast<uint32_t>(weight)), minus_u);
 }
 
 // Few taken: a warp a center with a choice, its lanes hold the first 32 candidates in order.
@@ -82,19 +85,19 @@ __device__ __forceinline__ void pick_small(const Weighted<kMost> &job, uint32_t 
   const leap to_thread = leap::of(lane);
   const auto weight_in = [&](uint32_t c) {
     const Span span = tile.span(c);
-    return lane < span.degree() ? WeightsOfCenter<kMost>(job.weights, first + c, span)(lane) : 0.0;
+    return lane < span.degree() ? WeightsOfCenter<kMost>(job.weights, first + c, span)(lane) : 0;
   };
-  double next = weight_in(__ffs(small) - 1);
+  uint64_t next = weight_in(__ffs(small) - 1);
   for (uint32_t left = small; left != 0; left &= left - 1) {
     const uint32_t c = __ffs(left) - 1;
-    const double weight = next;
+    const uint64_t weight = next;
     // On its way while this center is worked on.
     if ((left & (left - 1)) != 0) next = weight_in(__ffs(left & (left - 1)) - 1);
     const leap skipped = {__shfl_sync(0xffffffff, to_center.factor, c), __shfl_sync(0xffffffff, to_center.sum, c)};
     uint32_t rank = UINT32_MAX;
     if (lane < tile.span(c).degree()) {
       pcg stream = stream_for(job.draw, first + c, lane, skipped, to_thread);
-      rank = weighted_rank(weight, minus_uniform(stream));
+      rank = next_rank(job.weights, weight, stream);
     }
     const uint32_t pick = order_of_lanes(rank);
     if (lane < job.draw.most) picks_of(tile)[tile.begin[c] + lane] = pick;
@@ -107,16 +110,16 @@ __device__ __forceinline__ uint64_t best_of_center(const Weighted<kMost> &job, u
                                                    leap to_center, uint32_t from, uint32_t to) {
   const uint32_t lane = threadIdx.x % 32, n = narrow_degree(span), last = job.draw.most - 1;
   const WeightsOfCenter<kMost> weight_of(job.weights, i, span);
-  const auto weight_at = [&](uint64_t y) { return y < n ? weight_of(static_cast<uint32_t>(y)) : 0.0; };
+  const auto weight_at = [&](uint64_t y) { return y < n ? weight_of(static_cast<uint32_t>(y)) : 0; };
   uint64_t kept = kNoCandidate;
-  double next = weight_at(from * 32 + lane);
+  uint64_t next = weight_at(from * 32 + lane);
   for (uint32_t set = from; set < to && set * 32 < n; set++) {
     pcg stream = stream_for(job.draw, i, set * 32 + lane, to_center, leap::of(set * 32 + lane));
     for (uint64_t first = set * 32; first < n; first += kSets * 32) {
       const uint64_t y = first + lane;
-      const double weight = next;
+      const uint64_t weight = next;
       next = weight_at(first + kSets * 32 < n ? y + kSets * 32 : (set + 1) * 32 + lane);
-      const uint64_t candidate = y < n ? candidate_of(weight, stream, static_cast<uint32_t>(y)) : kNoCandidate;
+      const uint64_t candidate = y < n ? uint64_t{next_rank(job.weights, weight, stream)} << 32 | y : kNoCandidate;
       // Most neighbours of a center with many are no better than what is kept.
       const uint64_t worst = __shfl_sync(0xffffffff, kept, last);
       if (__any_sync(0xffffffff, candidate < worst)) kept = first_of(kept, sorted(candidate));
@@ -182,8 +185,8 @@ __global__ void __launch_bounds__(kFewThreads) few_kernel(const __grid_constant_
   }
 }
 
-// Many taken: a block a center with a choice, as many threads as the rule has. Candidates that may be among the first are
-// collected until the room for them is full, then the first ones are kept and the others dropped.
+// Many taken: a block a center with a choice, as many threads as the rule has. Candidates that may be among the first
+// are collected until the room for them is full, then the first ones are kept and the others dropped.
 struct Collection {
   uint32_t count;
   uint32_t reserved;
@@ -215,8 +218,8 @@ __device__ __forceinline__ void take_many(const Weighted<kMost> &job, uint32_t i
   for (uint64_t first = 0; first < n; first += threads) {
     const uint64_t y = first + threadIdx.x;
     if (y < n) {
-      const uint64_t candidate =
-          candidate_of(weight_of(static_cast<uint32_t>(y)), stream, static_cast<uint32_t>(y));
+      const uint64_t weight = weight_of(static_cast<uint32_t>(y));
+      const uint64_t candidate = uint64_t{next_rank(job.weights, weight, stream)} << 32 | y;
       if (candidate < kept.worst) candidates[atomicAdd(&kept.count, 1)] = candidate;
     }
     __syncthreads();
@@ -290,11 +293,11 @@ cudaError_t sample_weighted(const wmk_sample_args *args, cudaStream_t stream) {
     } else if (most <= kMostInBlock) {
       // Half of the room and the candidates of all threads once more, a power of two for the sort.
       const uint32_t capacity = most <= 384 ? 1024 : most <= 768 ? 2048 : kSorted;
-      many_kernel<kMost, false><<<tiles(seats), job.draw.threads, capacity * sizeof(uint64_t), stream>>>(
-          job, nullptr, 0, capacity);
+      many_kernel<kMost, false>
+          <<<tiles(seats), job.draw.threads, capacity * sizeof(uint64_t), stream>>>(job, nullptr, 0, capacity);
     } else {
-      many_kernel<kMost, true><<<tiles(seats), job.draw.threads, kSorted * sizeof(uint64_t), stream>>>(
-          job, scratch, args->total, 2 * most);
+      many_kernel<kMost, true>
+          <<<tiles(seats), job.draw.threads, kSorted * sizeof(uint64_t), stream>>>(job, scratch, args->total, 2 * most);
     }
     return cudaGetLastError();
   });

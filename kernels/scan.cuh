@@ -36,8 +36,8 @@ __device__ __forceinline__ uint32_t next_tile(const Tiles &tiles) {
   return tile;
 }
 
-// By a whole warp that knows what its block's tile adds: the sum of the tiles before, for every lane. What the threads of
-// those blocks wrote before they met their warp is visible then.
+// By a whole warp that knows what its block's tile adds: the sum of the tiles before, for every lane. What the threads
+// of those blocks wrote before they met their warp is visible then.
 __device__ __forceinline__ uint64_t sum_before(const Tiles &tiles, uint32_t tile, uint64_t added) {
   const uint32_t lane = threadIdx.x % 32;
   if (gridDim.x == 1) return 0;

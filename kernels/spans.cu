@@ -33,8 +33,7 @@ __global__ void __launch_bounds__(kThreads) span_ids_kernel(const wmk_span_ids_a
 __global__ void __launch_bounds__(kThreads) shift_kernel(const wmk_shift_args args) {
   const uint64_t step = uint64_t{gridDim.x} * kThreads;
   for (uint64_t i = blockIdx.x * uint64_t{kThreads} + threadIdx.x; i < args.count; i += step) {
-    args.shifted[i] =
-        static_cast<int64_t>(static_cast<uint64_t>(args.edges[i]) + static_cast<uint64_t>(args.by));
+    args.shifted[i] = static_cast<int64_t>(static_cast<uint64_t>(args.edges[i]) + static_cast<uint64_t>(args.by));
   }
 }
 

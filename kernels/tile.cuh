@@ -1,5 +1,5 @@
-// A tile of centers, whose takings are written side by side: few neighbours are taken of a center, or all of them. A warp
-// or a block has a tile at a time.
+// A tile of centers, whose takings are written side by side: few neighbours are taken of a center, or all of them. A
+// warp or a block has a tile at a time.
 #pragma once
 
 #include "graph.cuh"
@@ -45,8 +45,8 @@ __device__ __forceinline__ uint32_t *picks_of(Tile<kCenters> &tile) {
   return reinterpret_cast<uint32_t *>(&tile + 1);
 }
 
-// Reads the centers first to first + seats - 1, as far as there are any, and copies their offsets; by a warp, whose lane c
-// comes to know the span of center c. `first` is below the number of centers.
+// Reads the centers first to first + seats - 1, as far as there are any, and copies their offsets; by a warp, whose
+// lane c comes to know the span of center c. `first` is below the number of centers.
 template <int kCenters, int kMost>
 __device__ __forceinline__ Span sit_down(const Sampling<kMost> &job, uint32_t first, Tile<kCenters> &tile) {
   const uint32_t lane = threadIdx.x % 32, count = job.nodes.count, seats = job.seats, i = first + lane;

@@ -198,6 +198,16 @@ bool shapes() {
   return true;
 }
 
+// Input: groups of centers, the fewest and the most seats of a tile.
+bool seats() {
+  std::vector<uint64_t> in = values<uint64_t>(input());
+  for (size_t i = 0; i + 2 < in.size(); i += 3) {
+    const uint32_t fewest = static_cast<uint32_t>(in[i + 1]), most = static_cast<uint32_t>(in[i + 2]);
+    put(static_cast<uint64_t>(wmk::seats_of(in[i], fewest, most)));
+  }
+  return true;
+}
+
 // Input: pairs of pieces a row and a piece's number.
 bool splits() {
   std::vector<uint64_t> in = values<uint64_t>(input());
@@ -294,6 +304,7 @@ int main(int argc, char **argv) {
   if (what == "keys") done = keys();
   if (what == "layouts") done = layouts();
   if (what == "shapes") done = shapes();
+  if (what == "seats") done = seats();
   if (what == "splits") done = splits();
   if (what == "accesses") done = accesses();
   if (what == "caches") done = caches();

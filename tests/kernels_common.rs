@@ -299,6 +299,25 @@ fn launch_shapes() {
 }
 
 #[test]
+fn tiles_shrink_with_the_centers() {
+    // centers, fewest and most seats => seats
+    let table: [([u64; 3], u64); 9] = [
+        ([1, 1, 8], 1),
+        ([2047, 1, 8], 1),
+        ([4096, 1, 8], 2),
+        ([10_000, 1, 8], 4),
+        ([200_000, 1, 8], 8),
+        ([1000, 3, 32], 3),
+        ([8192, 3, 32], 4),
+        ([200_000, 3, 32], 32),
+        ([(1 << 31) - 2, 32, 32], 32),
+    ];
+    let input: Vec<u64> = table.iter().flat_map(|(case, _)| *case).collect();
+    let want: Vec<u64> = table.iter().map(|(_, seats)| *seats).collect();
+    assert_eq!(numbers("seats", &input), want);
+}
+
+#[test]
 fn pieces_find_their_rows_without_dividing() {
     let mut noise = Noise(4);
     let limit = 1u64 << 31;

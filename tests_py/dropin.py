@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 
-SCENARIOS = ("communicators", "tensors", "operations", "embeddings", "files", "lifetime")
+SCENARIOS = ("communicators", "tensors", "operations", "embeddings", "graphs", "files", "lifetime")
 
 
 def arguments():

@@ -2,8 +2,8 @@
 //   check_kernels [rounds] [quick|all] [section]     rounds of the cases made at random (default 6); quick leaves out what
 //   is large; with a section only that one
 
-#include "../args_learning.h"
 #include "check.h"
+#include "../args_learning.h"
 
 int main(int argc, char **argv) {
   // Streams that wait for each other must not share a queue.
@@ -45,6 +45,7 @@ int main(int argc, char **argv) {
   section("caches", [&] { check_caches(tally, rounds); });
   section("groups", [&] { check_groups(tally); });
   section("learning", [&] { check_learning(tally, rounds); });
+  section("dealt rows", [&] { check_dealt(tally); });
   section("meetings", [&] { check_meetings(tally); });
   if (!quick) section("a large gather", [&] { check_large(tally); });
   printf("%d passed, %d failed\n", tally.passed, tally.failed);

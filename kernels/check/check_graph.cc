@@ -200,9 +200,9 @@ bool sample_case(Random &random, const Case &c, int64_t &inexact) {
   }
   const SpreadTable rows(g.rows, starts_of(g.rows.size(), c.places, c.equal, random));
   const auto column_starts = starts_of(edges, c.places, c.equal, random);
-  const std::unique_ptr<SpreadTable> columns(
-      c.wide_columns ? new SpreadTable(g.columns, column_starts)
-                     : new SpreadTable(narrowed<int32_t>(g.columns), column_starts));
+  const std::unique_ptr<SpreadTable> columns(c.wide_columns
+                                                 ? new SpreadTable(g.columns, column_starts)
+                                                 : new SpreadTable(narrowed<int32_t>(g.columns), column_starts));
   const std::unique_ptr<SpreadTable> weights(
       c.weights == 2 ? new SpreadTable(g.weights, column_starts)
                      : new SpreadTable(std::vector<float>(g.weights.begin(), g.weights.end()), column_starts));
@@ -330,13 +330,14 @@ bool sample_case(Random &random, const Case &c, int64_t &inexact) {
     if (!fine && wrong_center < 0) wrong_center = i;
   }
   if (right && wrong_center < 0) return true;
-  fprintf(stderr,
-          "WRONG sample: kind %u most %u, %d centers, %d places, equal %d, spans %d, wide %d %d, weights %d, fetched %d, "
-          "degree %llu, center %d of degree %lld, total %llu, wants %d %d %d\n",
-          c.kind, c.most, c.centers, c.places, c.equal, c.spans, c.wide_centers, c.wide_columns, c.weights, c.fetched,
-          (unsigned long long)c.degree, wrong_center,
-          wrong_center < 0 ? -1ll : (long long)(g.rows[centers[wrong_center] + 1] - g.rows[centers[wrong_center]]),
-          (unsigned long long)total, wants_dest, wants_positions, wants_edges);
+  fprintf(
+      stderr,
+      "WRONG sample: kind %u most %u, %d centers, %d places, equal %d, spans %d, wide %d %d, weights %d, fetched %d, "
+      "degree %llu, center %d of degree %lld, total %llu, wants %d %d %d\n",
+      c.kind, c.most, c.centers, c.places, c.equal, c.spans, c.wide_centers, c.wide_columns, c.weights, c.fetched,
+      (unsigned long long)c.degree, wrong_center,
+      wrong_center < 0 ? -1ll : (long long)(g.rows[centers[wrong_center] + 1] - g.rows[centers[wrong_center]]),
+      (unsigned long long)total, wants_dest, wants_positions, wants_edges);
   return false;
 }
 
@@ -401,7 +402,8 @@ bool hostile_case(Random &random, int centers, bool spans, bool wide) {
   CUDA(wmk_sample_offsets(&count, nullptr));
   CUDA(cudaDeviceSynchronize());
   if (memcmp(counted.get(), &wanted, sizeof wanted) == 0) return true;
-  fprintf(stderr, "WRONG hostile: %d centers, spans %d, wide %d: total %llu bad %lld [%lld, %lld) for %llu %lld [%lld, %lld)\n",
+  fprintf(stderr,
+          "WRONG hostile: %d centers, spans %d, wide %d: total %llu bad %lld [%lld, %lld) for %llu %lld [%lld, %lld)\n",
           centers, spans, wide, (unsigned long long)counted[0].total, (long long)counted[0].bad_position,
           (long long)counted[0].bad_start, (long long)counted[0].bad_end, (unsigned long long)wanted.total,
           (long long)wanted.bad_position, (long long)wanted.bad_start, (long long)wanted.bad_end);
@@ -438,7 +440,43 @@ bool large_total_case() {
   CUDA(wmk_sample_offsets(&count, nullptr));
   CUDA(cudaDeviceSynchronize());
   if (counted[0].total == total) return true;
-  fprintf(stderr, "WRONG large total: %llu for %llu\n", (unsigned long long)counted[0].total, (unsigned long long)total);
+  fprintf(stderr, "WRONG large total: %llu for %llu\n", (unsigned long long)counted[0].total,
+          (unsigned long long)total);
+  return false;
+}
+
+// Degrees beyond 32 bits; only edges are written, there is no memory for so many.
+bool huge_degree_case(uint32_t most, int64_t degree) {
+  const int centers = 40;
+  const int64_t start = 5;
+  std::vector<int64_t> pairs;
+  std::vector<int32_t> begins{0};
+  for (int i = 0; i < centers; i++) {
+    pairs.push_back(start + i);
+    pairs.push_back(start + i + degree);
+    begins.push_back(begins.back() + static_cast<int32_t>(most));
+  }
+  const uint64_t total = begins.back(), seed = 99;
+  Device span_pairs(centers * 16), offsets(begins.size() * 4), edges(total * 8);
+  span_pairs.put(pairs);
+  offsets.put(begins);
+  edges.poison();
+  wmk_sample_args args{};
+  args.neighbours.spans = span_pairs.as<int64_t>();
+  args.neighbours.count = centers;
+  args.seed = seed;
+  args.take = {WMK_TAKE_AT_MOST, most};
+  args.offsets = offsets.as<int32_t>();
+  args.total = total;
+  args.edges = edges.as<int64_t>();
+  CUDA(wmk_sample(&args, nullptr));
+  CUDA(cudaDeviceSynchronize());
+  std::vector<int64_t> wanted;
+  for (int i = 0; i < centers; i++) {
+    for (uint64_t y : even_reference(seed, i, degree, most)) wanted.push_back(pairs[2 * i] + static_cast<int64_t>(y));
+  }
+  if (edges.get<int64_t>(total) == wanted) return true;
+  fprintf(stderr, "WRONG huge degree: %u of %lld\n", most, static_cast<long long>(degree));
   return false;
 }
 
@@ -455,14 +493,14 @@ bool span_ids_case(Random &random, int count, bool wide) {
   wide ? ids.put(centers) : ids.put(narrowed<int32_t>(centers));
   out.poison();
   spans.poison();
-  const wmk_span_ids_args args{ids.as<void>(), static_cast<uint64_t>(count), nodes, first, out.as<int64_t>(),
-                               spans.as<int64_t>(), wide ? 8u : 4u, 0};
+  const wmk_span_ids_args args{ids.as<void>(),    static_cast<uint64_t>(count), nodes,          first,
+                               out.as<int64_t>(), spans.as<int64_t>(),          wide ? 8u : 4u, 0};
   CUDA(wmk_span_ids(&args, nullptr));
   const wmk_shift_args shift{out.as<int64_t>(), 2 * static_cast<uint64_t>(count), -7, shifted.as<int64_t>()};
   CUDA(wmk_shift(&shift, nullptr));
   CUDA(cudaDeviceSynchronize());
-  bool right = out.get<int64_t>(2 * count) == wanted &&
-               spans.get<int64_t>(2 * count) == std::vector<int64_t>(2 * count, -1);
+  bool right =
+      out.get<int64_t>(2 * count) == wanted && spans.get<int64_t>(2 * count) == std::vector<int64_t>(2 * count, -1);
   for (auto &x : wanted) x -= 7;
   right = right && shifted.get<int64_t>(2 * count) == wanted;
   if (!right) fprintf(stderr, "WRONG span ids: %d centers, wide %d\n", count, wide);
@@ -474,8 +512,9 @@ bool span_ids_case(Random &random, int count, bool wide) {
 void check_graph(Tally &tally, bool quick) {
   Random random{2026};
   int64_t inexact = 0;
-  const std::vector<uint32_t> all = {1,   2,   3,   5,   10,  11,  16,  17,  25,  30,  31,   32,   33,   64,   65,   96,  97,
-                                     128, 129, 192, 193, 256, 257, 384, 385, 700, 769,  1000, 1024, 1025, 2048, 2049, 5000};
+  const std::vector<uint32_t> all = {1,   2,   3,   5,   10,  11,   16,   17,   25,   30,   31,
+                                     32,  33,  64,  65,  96,  97,   128,  129,  192,  193,  256,
+                                     257, 384, 385, 700, 769, 1000, 1024, 1025, 2048, 2049, 5000};
   const std::vector<uint32_t> some = {3, 10, 32, 50, 300, 1500, 2100};
   for (const uint32_t most : quick ? some : all) {
     const bool large = most > 256;
@@ -532,6 +571,11 @@ void check_graph(Tally &tally, bool quick) {
     tally.count(hostile_case(random, centers, random.below(2), random.below(2)));
   }
   tally.count(large_total_case());
+  for (const uint32_t most : {10u, 32u, 100u, 1024u}) {
+    for (const int64_t degree : {0x7fffffffll, 0x80000010ll, 0xffffffffll, 0x100000001ll, 0x3000000000ll}) {
+      tally.count(huge_degree_case(most, degree));
+    }
+  }
   for (const int count : {1, 255, 100000}) {
     tally.count(span_ids_case(random, count, true));
     tally.count(span_ids_case(random, count, false));

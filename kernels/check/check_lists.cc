@@ -63,14 +63,16 @@ bool append_case(const char *name, const std::vector<Id> &targets, const std::ve
 template <class Id>
 void append_cases(Tally &tally, Random &random) {
   for (int round = 0; round < 30; round++) {
-    std::vector<Id> targets(random.one_of({0, 1, 100, 3000})), neighbours(random.one_of({0, 1, 31, 4096, 4097, 100000}));
+    std::vector<Id> targets(random.one_of({0, 1, 100, 3000})),
+        neighbours(random.one_of({0, 1, 31, 4096, 4097, 100000}));
     if (targets.empty() && neighbours.empty()) continue;
     const uint64_t range = random.one_of<uint64_t>({1, 2, 1000, 60000, 1ull << 31});
     for (auto *list : {&targets, &neighbours}) {
       for (auto &id : *list) {
         id = static_cast<Id>(random.below(range));
         if (random.below(10) == 0) id = static_cast<Id>(-static_cast<int64_t>(random.below(3)));
-        if (random.below(100) == 0) id = random.below(2) ? std::numeric_limits<Id>::min() : std::numeric_limits<Id>::max();
+        if (random.below(100) == 0)
+          id = random.below(2) ? std::numeric_limits<Id>::min() : std::numeric_limits<Id>::max();
       }
     }
     tally.count(append_case("random", targets, neighbours, random.below(4) != 0));
@@ -108,11 +110,14 @@ bool loops_case(Random &random, uint64_t rows, uint64_t degree, bool spoilt) {
   c.put(columns);
   p_out.poison();
   c_out.put(std::vector<int32_t>(wanted.size(), 0x5a5a5a5a));
-  const wmk_self_loops_args args{p.as<int32_t>(), rows, c.as<int32_t>(), edges, p_out.as<int32_t>(), c_out.as<int32_t>()};
+  const wmk_self_loops_args args{p.as<int32_t>(),    rows, c.as<int32_t>(), edges, p_out.as<int32_t>(),
+                                 c_out.as<int32_t>()};
   CUDA(wmk_self_loops(&args, nullptr));
   CUDA(cudaDeviceSynchronize());
   const bool right = p_out.get<int32_t>(rows + 1) == wanted_pointers && c_out.get<int32_t>(wanted.size()) == wanted;
-  if (!right) fprintf(stderr, "WRONG self loops: %llu rows, degree %llu, spoilt %d\n", (unsigned long long)rows, (unsigned long long)degree, spoilt);
+  if (!right)
+    fprintf(stderr, "WRONG self loops: %llu rows, degree %llu, spoilt %d\n", (unsigned long long)rows,
+            (unsigned long long)degree, spoilt);
   return right;
 }
 

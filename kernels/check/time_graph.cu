@@ -43,8 +43,16 @@ struct Sampler {
 
   Sampler(Device &r, Device &c, Device &w, Device &ids, uint64_t node_count, uint64_t edge_count, uint64_t center_count,
           wmk_take take, bool weighted)
-      : rows(r), columns(c), weights(w), centers(ids), nodes(node_count), edges(edge_count), count(center_count),
-        bases{r.address(), c.address(), w.address()}, offsets((count + 1) * 4), scratch(1 << 20) {
+      : rows(r),
+        columns(c),
+        weights(w),
+        centers(ids),
+        nodes(node_count),
+        edges(edge_count),
+        count(center_count),
+        bases{r.address(), c.address(), w.address()},
+        offsets((count + 1) * 4),
+        scratch(1 << 20) {
     count_args.neighbours.row_pointers = {&bases[0], nullptr, 1, 0, 8, nodes + 1};
     count_args.neighbours.centers = ids.as<void>();
     count_args.neighbours.count = count;

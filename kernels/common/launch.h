@@ -98,4 +98,11 @@ WMK_FN uint32_t row_of(const split &by, uint32_t piece) {
   return static_cast<uint32_t>(uint64_t{piece} * by.multiplier >> by.shift);
 }
 
+// Centers of a tile of a sampling. Tiles are small where centers are few, so that all of a GPU has something to do.
+WMK_FN uint32_t seats_of(uint64_t centers, uint32_t fewest, uint32_t most) {
+  constexpr uint64_t tiles = 2048;
+  const uint64_t seats = centers / tiles;
+  return seats < fewest ? fewest : seats > most ? most : static_cast<uint32_t>(seats);
+}
+
 }  // namespace wmk

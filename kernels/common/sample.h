@@ -8,8 +8,8 @@
 
 namespace wmk {
 
-// Unweighted: up to so many items are drawn one by one; item x belongs to thread x mod T and is its draw x div T. Beyond,
-// neighbours take the places of others; neighbour y belongs to thread (y - most) mod 32.
+// Unweighted: up to so many items are drawn one by one; item x belongs to thread x mod T and is its draw x div T.
+// Beyond, neighbours take the places of others; neighbour y belongs to thread (y - most) mod 32.
 constexpr uint32_t most_items = 1024;
 
 // T of an unweighted sampling of `most`, at least 1.
@@ -69,12 +69,14 @@ WMK_FN float minus_uniform(pcg &stream) {
 #else
   halvings += __builtin_clzll(bits);
 #endif
+  // A power of two that a float has, as nearly always, takes a product.
+  if (halvings < 64) return half_to_one * -same_bits<float>(static_cast<uint32_t>(127 - halvings) << 23);
   return -ldexpf(half_to_one, -halvings);
 }
 
-// How a neighbour of weight `weight` fares with its number of minus_uniform: lower is taken first, of equals the one that
-// comes first among the neighbours. Keys, log2(1 - u) / weight, are at most 0, so the rank is the key's magnitude; a
-// key that is no number counts as the worst. Weights that are not above 0 come after all others.
+// How a neighbour of weight `weight` fares with its number of minus_uniform: lower is taken first, of equals the one
+// that comes first among the neighbours. Keys, log2(1 - u) / weight, are at most 0, so the rank is the key's magnitude;
+// a key that is no number counts as the worst. Weights that are not above 0 come after all others.
 template <class T>
 WMK_FN uint32_t weighted_rank(T weight, float minus_u) {
   constexpr uint32_t infinite = 0x7f800000u;

@@ -277,7 +277,7 @@ pub unsafe extern "C-unwind" fn wholememory_embedding_gather(
     stream_int: i64,
 ) -> wholememory_error_code_t {
     // SAFETY: the caller's struct is NULL or valid during the call.
-    let environment = unsafe { Environment::new(p_env_fns) };
+    let environment = unsafe { Environment::new(p_env_fns) }.on(Stream(stream_int as usize));
     environment.run(|buffers| {
         let (object, mut prior) = embedding(wholememory_embedding as usize)?;
         let indices = or_none(operand("indices", indices), &mut prior);
@@ -302,7 +302,8 @@ pub unsafe extern "C-unwind" fn wholememory_embedding_gather(
 /// return; other ranks see the rows after a barrier that follows its end.
 ///
 /// Errors (on the failing rank alone; the others go on without it): INVALID_INPUT for NULL, dead or foreign objects, an embedding without optimizer,
-/// wrong shapes or dtypes; LOGIC_ERROR for gradients that are not as many as indices; CUDA_ERROR. On all ranks: OUT_OF_MEMORY, COMMUNICATION_ERROR.
+/// wrong shapes or dtypes; LOGIC_ERROR for gradients that are not as many as indices; CUDA_ERROR. On all ranks: OUT_OF_MEMORY; LOGIC_ERROR if they pass different
+/// embeddings or one that a rank has destroyed; COMMUNICATION_ERROR.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn wholememory_embedding_gather_gradient_apply(
     wholememory_embedding: wholememory_embedding_t,
@@ -314,7 +315,7 @@ pub unsafe extern "C-unwind" fn wholememory_embedding_gather_gradient_apply(
     stream_int: i64,
 ) -> wholememory_error_code_t {
     // SAFETY: the caller's struct is NULL or valid during the call.
-    let environment = unsafe { Environment::new(p_env_fns) };
+    let environment = unsafe { Environment::new(p_env_fns) }.on(Stream(stream_int as usize));
     environment.run(|buffers| {
         let (object, mut prior) = embedding(wholememory_embedding as usize)?;
         let indices = or_none(operand("indices", indices), &mut prior);

@@ -6,7 +6,7 @@ use super::plan::{Placement, Plan};
 use crate::error::{Error, Kind, Result, ensure};
 use crate::kinds::DType;
 use crate::memory::Partition;
-use crate::platform::{Bootstrap, Indices, Places, Rows, Table};
+use crate::platform::{Bootstrap, Indices, Places, Rows, Table, Workspace};
 use crate::span::Address;
 
 /// The geometry of one rank's request; whoever serves it works by this, not by what it passed itself. Ranks of equal shape
@@ -114,11 +114,16 @@ pub struct Served<'a> {
     /// Equal on ranks that pass the same handle.
     pub identity: u64,
     /// How a gather reads rows of the own partition, if not from there alone.
-    pub through: Option<&'a Reader<'a>>,
+    pub through: Option<&'a dyn Reader>,
 }
 
-/// Reads rows of a table: `rows[i] = table[ids[i]]`.
-pub type Reader<'a> = dyn Fn(&Table<'_>, &Indices, &Rows) -> Result<()> + 'a;
+/// Reads rows of a table for all ranks: `rows[i] = table[ids[i]]`.
+pub trait Reader {
+    /// Bytes that it needs to work in; addresses are not to be used.
+    fn needs_bytes(&self, table: &Table<'_>, ids: &Indices, rows: &Rows) -> Result<usize>;
+
+    fn read(&self, table: &Table<'_>, ids: &Indices, rows: &Rows, workspace: Workspace) -> Result<()>;
+}
 
 impl Served<'_> {
     /// The rows at which the partitions begin, and an end beyond all ids.

@@ -4,6 +4,8 @@ use super::announce::{Pass, Passed, Served, Sorting, plain_rows, positions, run_
 use super::leg::{Circle, Field, Leg, bytes_of};
 use super::plan::{Operation, Plan};
 use crate::error::Result;
+use crate::platform::Workspace;
+use crate::span::Address;
 
 /// Runs a gather or scatter whose ranks cannot map each other. A rank with nothing to move, or whose own checks failed,
 /// passes no plan and takes part. Collective over the circle, which is the world of `field`.
@@ -39,19 +41,29 @@ pub fn run(
 fn gather(field: &Field<'_>, leg: &Leg<'_>, served: &Served<'_>, pass: &Pass<'_>) -> Passed {
     let shape = &pass.shape;
     let (sent, received) = (leg.sent_count(), leg.received_count());
-    let (_scratch, [ids, rows_out, rows_in]) = field.agree_room(field.arena([
-        bytes_of(received, shape.id_bytes()),
-        bytes_of(received, shape.row_bytes()),
-        bytes_of(sent, shape.row_bytes()),
-    ]))?;
+    let table = served.table(shape);
+    let needed = match served.through {
+        Some(reader) => reader.needs_bytes(
+            &table,
+            &shape.ids(Address::NULL, received),
+            &shape.rows(Address::NULL),
+        ),
+        None => Ok(0),
+    };
+    let room = needed.and_then(|bytes| {
+        let (scratch, places) = field.arena([
+            bytes_of(received, shape.id_bytes()),
+            bytes_of(received, shape.row_bytes()),
+            bytes_of(sent, shape.row_bytes()),
+            bytes as u128,
+        ])?;
+        Ok((scratch, places, bytes))
+    });
+    let (_scratch, [ids, rows_out, rows_in, address], bytes) = field.agree_room(room)?;
     leg.forward(field, pass.sorted_ids(), ids, shape.id_bytes())?;
-    let (table, wanted, found) = (
-        served.table(shape),
-        shape.ids(ids, received),
-        shape.rows(rows_out),
-    );
+    let (wanted, found) = (shape.ids(ids, received), shape.rows(rows_out));
     let read = match served.through {
-        Some(reader) => reader(&table, &wanted, &found),
+        Some(reader) => reader.read(&table, &wanted, &found, Workspace { address, bytes }),
         None => field.gather(&table, &wanted, &found, field.launch),
     };
     leg.back(field, rows_out, rows_in, shape.row_bytes())?;

@@ -157,7 +157,10 @@ fn run(
             identity: learner.table.number(),
             serves: leases.is_ok(),
         };
-        let (delivery, sent) = deliver(&field, circle, &owners, parcel, &needs)?;
+        let (delivery, sent) = match deliver(&field, circle, &owners, parcel, &needs) {
+            Ok(delivered) => delivered,
+            Err(error) => return own_failure.and(Err(error)),
+        };
         let stepped = ordered.and_then(|()| delivery.map_or(Ok(()), |delivery| step(&delivery)));
         own_failure.and(sent).and(stepped)
     };

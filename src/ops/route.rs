@@ -94,6 +94,12 @@ impl Call<'_> {
         }
         let mut mapped = None;
         if let (Some(plan), Some(dealt)) = (&mut planned, self.dealt) {
+            ensure!(
+                self.buffers.outlasts_recording() || !comm.platform().is_capturing(self.stream)?,
+                NotSupported,
+                "{} under round robin needs scratch that lives as long as the graph that is recorded; p_env_fns is NULL",
+                self.name
+            );
             let block = self
                 .buffers
                 .scratch(plan.indices.count, DType::Int64, AllocationType::Device)?;

@@ -1,24 +1,21 @@
 //! `wholememory_embedding_gather` of a cached table.
 
-use super::{Cache, Leases, apart, meet};
+use super::{Cache, Leases, kept_apart, meet};
 use crate::comm::Session;
 use crate::error::{Error, Kind, Result};
 use crate::kinds::{AllocationType, DType};
-use crate::memory::Route;
-use crate::ops::announce::Served;
-use crate::ops::leg::{Circle, Field, bytes_of, with_workspace};
+use crate::ops::leg::{Circle, Field, with_workspace};
 use crate::ops::operand::Data;
 use crate::ops::owners::{Delivery, Parcel, deliver, keep};
 use crate::ops::plan::{Holder, Operation, Plan, Request, plan};
-use crate::ops::route::{Call, deal, lease};
-use crate::ops::{Buffers, Scratch, exchange};
-use crate::platform::caching::{CachedGather, Loads, Misses};
+use crate::ops::route::{deal, lease};
+use crate::ops::{Buffers, Scratch};
+use crate::platform::caching::{CachedGather, Misses};
 use crate::platform::learning::RoundRobin;
-use crate::platform::{Indices, Launch, Places, Platform, Rows, Stream, Table};
-use crate::span::Address;
-use crate::tensor::{Description, Operand, Storage};
+use crate::platform::{Indices, Launch, Platform, Rows, Stream};
+use crate::tensor::Operand;
 
-const NAME: &str = "wholememory_embedding_gather";
+pub(super) const NAME: &str = "wholememory_embedding_gather";
 
 /// The table as ids name its rows.
 #[derive(Clone, Copy)]
@@ -89,7 +86,7 @@ fn run(
         leases.as_ref().map_err(Error::clone)?;
         call.plan(indices)
     });
-    let (planned, own_failure) = apart(planned);
+    let (planned, own_failure) = kept_apart(planned);
     let (plan, _ids) = planned.unwrap_or((None, None));
     let leases = leases.ok();
     let moved = match (cache.at_home, cache.is_mapped()) {
@@ -103,13 +100,13 @@ fn run(
 /// A checked request, and the block that its ids lie in if they are not the caller's.
 type Planned<'a> = (Option<Plan>, Option<Box<dyn Scratch + 'a>>);
 
-struct CachedCall<'a> {
-    cache: &'a Cache,
-    named: Named<'a>,
-    output: &'a Operand,
-    buffers: &'a dyn Buffers,
-    platform: &'a dyn Platform,
-    launch: Launch,
+pub(super) struct CachedCall<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) named: Named<'a>,
+    pub(super) output: &'a Operand,
+    pub(super) buffers: &'a dyn Buffers,
+    pub(super) platform: &'a dyn Platform,
+    pub(super) launch: Launch,
 }
 
 impl<'a> CachedCall<'a> {
@@ -156,7 +153,7 @@ impl<'a> CachedCall<'a> {
         Ok((Some(plan), Some(block)))
     }
 
-    fn field<'s>(&'s self, session: &'s Session<'_>) -> Field<'s> {
+    pub(super) fn field<'s>(&'s self, session: &'s Session<'_>) -> Field<'s> {
         Field {
             platform: self.platform,
             buffers: self.buffers,
@@ -166,7 +163,7 @@ impl<'a> CachedCall<'a> {
     }
 
     /// The ids of all ranks whose rows this rank caches, with what an adjustment needs to work in; `None` if there are none.
-    fn deliver<'s>(
+    pub(super) fn deliver<'s>(
         &self,
         field: &Field<'s>,
         session: &Session<'_>,
@@ -263,7 +260,12 @@ impl<'a> CachedCall<'a> {
         })
     }
 
-    fn read_mapped(&self, leases: Option<&Leases>, plan: Option<&Plan>, counts: bool) -> Result<()> {
+    pub(super) fn read_mapped(
+        &self,
+        leases: Option<&Leases>,
+        plan: Option<&Plan>,
+        counts: bool,
+    ) -> Result<()> {
         let (Some(leases), Some(plan)) = (leases, plan) else {
             return Ok(());
         };
@@ -283,7 +285,7 @@ impl<'a> CachedCall<'a> {
     }
 
     /// In a turn.
-    fn look_up(
+    pub(super) fn look_up(
         &self,
         leases: &Leases,
         ids: Indices,
@@ -308,239 +310,5 @@ impl<'a> CachedCall<'a> {
         with_workspace(self.buffers, bytes, self.launch, |launch| {
             kernels.gather_cached(&view, &gather, launch)
         })
-    }
-
-    /// Ids go to the owners, who look them up and send rows back.
-    fn exchanged(&self, leases: Option<&Leases>, plan: Option<&Plan>, adjust: bool) -> Result<()> {
-        let (cache, stream) = (self.cache, self.launch.stream);
-        let session = cache.comm.enter(NAME)?;
-        let transport = cache.comm.transport(&session)?;
-        let circle = Circle {
-            boot: &session,
-            transport: &*transport,
-        };
-        let field = self.field(&session);
-        let rank = cache.comm.rank();
-        let reader = |table: &Table<'_>, ids: &Indices, rows: &Rows| match leases {
-            Some(leases) => {
-                if adjust {
-                    let parcel = Parcel {
-                        ids: *ids,
-                        rows: None,
-                        cols: 0,
-                    };
-                    let needs = |parcel: &Parcel| {
-                        let kernels = self.platform.caching();
-                        kernels.adjust_workspace_bytes(&cache.view(leases), parcel.ids.count)
-                    };
-                    let kept = keep(&field, parcel, &needs)?;
-                    cache.adjust_to(&cache.view(leases), &kept, stream)?;
-                }
-                self.look_up(leases, *ids, *rows, table.cols, Misses::Table(table), !adjust)
-            }
-            None => Ok(()),
-        };
-        let served = Served {
-            partition: cache.table.partition(),
-            rank,
-            own: leases.and_then(|leases| leases.table.get(rank).copied()),
-            identity: cache.lines.number(),
-            through: Some(&reader),
-        };
-        cache.turns.change(self.platform, stream, |ordered| {
-            let moved = exchange::run(Operation::Gather, &field, circle, &served, plan);
-            ordered.and(moved)
-        })
-    }
-
-    /// Hits from the cache, misses from the table as from any other.
-    fn apart(&self, leases: Option<&Leases>, plan: Option<&Plan>, adjust: bool) -> Result<()> {
-        let cache = self.cache;
-        // Whatever failed for the ranks of this cache, those of the table count on this one.
-        let adjusted = match adjust {
-            true => self.bring_in(leases, plan),
-            false => Ok(()),
-        };
-        let table = &cache.table;
-        let reads_alone = table.route() == Route::Mapped
-            || table.route() == Route::Direct && table.communicator().size() == 1;
-        if reads_alone {
-            return adjusted.and(self.read_mapped(leases, plan, !adjust));
-        }
-        let listed = match (leases, plan) {
-            (Some(leases), Some(plan)) => self.list_misses(leases, plan, !adjust).map(Some),
-            _ => Ok(None),
-        };
-        let (missed, listed) = apart(listed);
-        let read = match &missed.flatten() {
-            Some((list, _block)) => self.read_table(list, self.output),
-            None => self.read_nothing(),
-        };
-        adjusted.and(listed).and(read)
-    }
-
-    /// Copies hits; the ids of misses, -1 in the place of hits.
-    fn list_misses(
-        &self,
-        leases: &Leases,
-        plan: &Plan,
-        counts: bool,
-    ) -> Result<(Operand, Box<dyn Scratch + '_>)> {
-        let ids = plan.indices;
-        let block = self
-            .buffers
-            .scratch(ids.count, ids.dtype, AllocationType::Device)?;
-        let turns = &self.cache.turns;
-        turns.read(self.platform, self.launch.stream, || {
-            let misses = Misses::List(block.address());
-            self.look_up(leases, ids, plan.rows, plan.cols, misses, counts)
-        })?;
-        Ok((list_of(block.address(), ids.count, ids.dtype), block))
-    }
-
-    /// A plain gather from the table, which all ranks of the table call where it is collective.
-    fn read_table(&self, ids: &Operand, output: &Operand) -> Result<()> {
-        Call {
-            operation: Operation::Gather,
-            name: NAME,
-            table: self.named.table,
-            dealt: None,
-            indices: ids,
-            rows: output,
-            buffers: self.buffers,
-            stream: self.launch.stream,
-            sms: -1,
-        }
-        .run()
-    }
-
-    /// [`read_table`](CachedCall::read_table) for a rank that wants nothing from it.
-    fn read_nothing(&self) -> Result<()> {
-        let nothing = list_of(Address::NULL, 0, DType::Int64);
-        self.read_table(&nothing, &self.rows_of(Address::NULL, 0))
-    }
-
-    /// `count` rows as lines have them.
-    fn rows_of(&self, address: Address, count: usize) -> Operand {
-        let cache = self.cache;
-        let stride = cache.row_stride_bytes / cache.dtype.size_bytes();
-        Operand {
-            description: Description::matrix(
-                [count as i64, cache.cols as i64],
-                stride as i64,
-                0,
-                cache.dtype.raw(),
-            ),
-            storage: Storage::Pointer(address),
-        }
-    }
-
-    /// Counts accesses at the ranks that cache their rows, and brings in from the table what deserves it. Takes part in the reading of
-    /// the table exactly once, whatever fails.
-    fn bring_in(&self, leases: Option<&Leases>, plan: Option<&Plan>) -> Result<()> {
-        let (cache, stream) = (self.cache, self.launch.stream);
-        let session = match cache.comm.enter(NAME) {
-            Ok(session) => session,
-            Err(error) => return self.read_nothing().and(Err(error)),
-        };
-        cache.turns.change(self.platform, stream, |ordered| {
-            let field = self.field(&session);
-            let wanted = self.wanted(&field, &session, leases, plan, ordered);
-            let (admitted, failure) = match wanted {
-                Ok((admitted, failure)) => (admitted, failure),
-                Err(error) => (None, Err(error)),
-            };
-            let filled = match (leases, &admitted) {
-                (Some(leases), Some(admitted)) => {
-                    let rows = list_of(admitted.loads.rows, admitted.count, DType::Int64);
-                    let brought = self.rows_of(admitted.buffer, admitted.count);
-                    self.read_table(&rows, &brought)
-                        .and_then(|()| self.fill(&field, leases, admitted))
-                }
-                _ => self.read_nothing(),
-            };
-            let met = meet(&session, stream);
-            failure.and(filled).and(met)
-        })
-    }
-
-    /// What the accesses of all ranks want in the own lines; and the own failure of a rank that goes on taking part.
-    fn wanted<'s>(
-        &self,
-        field: &Field<'s>,
-        session: &Session<'_>,
-        leases: Option<&Leases>,
-        plan: Option<&Plan>,
-        ordered: Result<()>,
-    ) -> Result<(Option<Admitted<'s>>, Result<()>)> {
-        meet(session, self.launch.stream)?;
-        let (delivery, sent) = self.deliver(field, session, plan, leases)?;
-        let admitted = ordered.and_then(|()| match (leases, &delivery) {
-            (Some(leases), Some(delivery)) if delivery.parcel.ids.count > 0 => {
-                self.admit(field, leases, delivery).map(Some)
-            }
-            _ => Ok(None),
-        });
-        let (admitted, failure) = apart(admitted);
-        Ok((admitted.flatten(), sent.and(failure)))
-    }
-
-    fn admit<'s>(&self, field: &Field<'s>, leases: &Leases, delivery: &Delivery<'_>) -> Result<Admitted<'s>> {
-        let (cache, ids) = (self.cache, &delivery.parcel.ids);
-        let words = bytes_of(ids.count as u64, DType::Int64.size_bytes());
-        let (scratch, [rows, lines, buffer]) =
-            field.arena([words, words, bytes_of(ids.count as u64, cache.row_stride_bytes)])?;
-        let loads = Loads { rows, lines };
-        let launch = Launch {
-            workspace: delivery.workspace,
-            ..self.launch
-        };
-        let kernels = self.platform.caching();
-        kernels.admit(&cache.view(leases), ids, cache.tick(ids.count), loads, launch)?;
-        Ok(Admitted {
-            loads,
-            buffer,
-            count: ids.count,
-            _scratch: scratch,
-        })
-    }
-
-    /// Moves what was read into its lines.
-    fn fill(&self, field: &Field<'_>, leases: &Leases, admitted: &Admitted<'_>) -> Result<()> {
-        let cache = self.cache;
-        let lines = Table {
-            places: Places::Flat(cache.view(leases).lines[cache.comm.rank()]),
-            offset_bytes: 0,
-            row_stride_bytes: cache.row_stride_bytes,
-            rows: cache.geometry.lines(),
-            cols: cache.cols,
-            dtype: cache.dtype,
-        };
-        let brought = Rows {
-            address: admitted.buffer,
-            row_stride_bytes: cache.row_stride_bytes,
-            dtype: cache.dtype,
-        };
-        let slots = Indices {
-            address: admitted.loads.lines,
-            dtype: DType::Int64,
-            count: admitted.count,
-        };
-        field.scatter(&brought, &slots, &lines)
-    }
-}
-
-/// What an adjustment wants from the table, and where it is put meanwhile.
-struct Admitted<'a> {
-    loads: Loads,
-    buffer: Address,
-    count: usize,
-    _scratch: crate::ops::leg::Arena<'a>,
-}
-
-fn list_of(address: Address, count: usize, dtype: DType) -> Operand {
-    Operand {
-        description: Description::array(count as i64, 0, dtype.raw()),
-        storage: Storage::Pointer(address),
     }
 }

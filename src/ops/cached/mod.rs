@@ -1,7 +1,9 @@
 //! Tables that are read through a cache. A cache is *at home* where it is partitioned as the table, over the same ranks: each
 //! rank caches rows it owns, and may change them. Else it is *apart*: a copy of rows for the ranks of another communicator.
 
+mod apart;
 mod gather;
+mod served;
 mod turns;
 
 pub use gather::{Named, gather};
@@ -265,7 +267,7 @@ fn refuse_recording<T>(operation: &str) -> Result<T> {
 }
 
 /// A failure that a rank keeps to itself while it takes part.
-fn apart<T>(outcome: Result<T>) -> (Option<T>, Result<()>) {
+fn kept_apart<T>(outcome: Result<T>) -> (Option<T>, Result<()>) {
     match outcome {
         Ok(value) => (Some(value), Ok(())),
         Err(error) => (None, Err::<(), Error>(error)),

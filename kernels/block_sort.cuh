@@ -75,9 +75,9 @@ __device__ __forceinline__ uint32_t count_below(const uint64_t *numbers, uint32_
   return low;
 }
 
-// Sorts `count` different numbers of device memory by a whole block, with as much room in `others` and for kSorted numbers
-// in `shared`: runs that the block can sort are merged two by two, every number finding its place by those below it in
-// the other run.
+// Sorts `count` different numbers of device memory by a whole block, with as much room in `others` and for kSorted
+// numbers in `shared`: runs that the block can sort are merged two by two, every number finding its place by those
+// below it in the other run.
 __device__ __forceinline__ void sort_in_memory(uint64_t *numbers, uint64_t *others, uint32_t count, uint64_t *shared) {
   __syncthreads();
   for (uint32_t first = 0; first < count; first += kSorted) {
