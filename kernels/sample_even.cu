@@ -5,7 +5,6 @@
 
 #include "args.h"
 #include "graph.cuh"
-#include "scratch.h"
 #include "tile.cuh"
 
 namespace wmk {

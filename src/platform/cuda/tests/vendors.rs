@@ -2,7 +2,7 @@
 //! assertions is made from them and compiled. Without headers the tests print a skip.
 
 use super::super::handover::FABRIC_HANDLE_BYTES;
-use super::super::{driver, functions, gpu, nccl, transport};
+use super::super::{driver, fabric, functions, gpu, nccl, transport};
 use cudarc::driver::sys;
 use std::fmt::Write;
 use std::mem::offset_of;
@@ -43,6 +43,7 @@ fn bytes_of(name: &str) -> usize {
         "CUmemAccessDesc" => size_of::<sys::CUmemAccessDesc>(),
         "CUmemPoolProps" => size_of::<sys::CUmemPoolProps>(),
         "UniqueId" => size_of::<nccl::UniqueId>(),
+        "FabricInfo" => size_of::<fabric::FabricInfo>(),
         // Newer versions of NCCL have a longer one and take the shorter by its size.
         "Config" => 0,
         other => panic!("the type {other} is new here"),
@@ -273,4 +274,33 @@ fn the_declarations_of_nccl_are_those_of_its_header() {
     )
     .unwrap();
     compile("nccl.h", &[folder, runtime], &text).unwrap_or_else(|said| panic!("{said}"));
+}
+
+#[test]
+fn the_declarations_of_nvml_are_those_of_its_header() {
+    let Some(folder) = folder_of("nvml.h") else { return };
+    let mut text = String::new();
+    for (_, assertion) in functions_of(include_str!("../fabric.rs")) {
+        writeln!(text, "{assertion}").unwrap();
+    }
+    let fields = [
+        ("clusterUuid", offset_of!(fabric::FabricInfo, cluster)),
+        ("status", offset_of!(fabric::FabricInfo, status)),
+        ("cliqueId", offset_of!(fabric::FabricInfo, clique)),
+        ("state", offset_of!(fabric::FabricInfo, state)),
+    ];
+    for (field, at) in fields {
+        writeln!(
+            text,
+            "static_assert(offsetof(nvmlGpuFabricInfo_t, {field}) == {at}, \"{field}\");"
+        )
+        .unwrap();
+    }
+    writeln!(
+        text,
+        "static_assert(NVML_GPU_FABRIC_STATE_COMPLETED == {}, \"completed\");",
+        fabric::COMPLETED
+    )
+    .unwrap();
+    compile("nvml.h", &[folder], &text).unwrap_or_else(|said| panic!("{said}"));
 }
