@@ -174,6 +174,11 @@ static void refused_arguments(void) {
   live = wholememory_tensor_get_tensor_description(l.targets.tensor);
   live->sizes[0] = -2;
   EXPECT(INPUT, append(&l, l.map.tensor, &context, &env));
+  live->sizes[0] = 5;
+  int64_t offset = live->storage_offset;
+  live->storage_offset = -1;
+  EXPECT(INPUT, append(&l, l.map.tensor, &context, &env));
+  live->storage_offset = offset;
   live->sizes[0] = (1LL << 31) - 9;
   EXPECT(VALUE, append(&l, l.map.tensor, &context, &env));
   CHECK_HAS(wholememory_get_last_error(), "2147483639");
@@ -279,6 +284,9 @@ static void lying_loops(void) {
   live->sizes[0] = 4;
   EXPECT(INPUT, loops_call(&l));
   live->sizes[0] = 5;
+  live->storage_offset -= 5;
+  EXPECT(INPUT, loops_call(&l));
+  live->storage_offset += 5;
   live = wholememory_tensor_get_tensor_description(l.out_rows.tensor);
   live->sizes[0] = 2;
   EXPECT(INPUT, loops_call(&l));

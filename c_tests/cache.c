@@ -4,12 +4,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <wholememory/wholememory_op.h>
 
 #include "cached.h"
 #include "device.h"
 
 enum { BAD_INPUT = WHOLEMEMORY_INVALID_INPUT, VALUE = WHOLEMEMORY_INVALID_VALUE, LINES = 32 };
+
+/* Where a table is slow to make, fewer pairs of tables and caches are tried. */
+static bool is_brief(const wm_rank* r) { return r->size >= 4 || (wm_gpu() && r->size > 1); }
 
 /* ---- gathers ---- */
 
@@ -68,12 +72,13 @@ static void gathers(wm_rank* r, wholememory_comm_t other) {
       bool home = c < WM_CACHES_AT_HOME && wm_caches[c].type >= table->type;
       for (int d = 0; d < WM_DTYPES; d++) {
         /* All types once a table; the other pairs with one of each kind. */
-        bool all = r->size < 4 && (c == (int)table->type - 1 || (c == 3 && k % 2 == 0));
+        bool all = !is_brief(r) && (c == (int)table->type - 1 || (c == 3 && k % 2 == 0));
         if (!all && d != (k + c) % WM_DTYPES) continue;
         wm_rows_shape shape = {.kind = *table, .dtype = wm_dtypes[d].id, .rows = 230, .columns = 7 + 4 * (d % 3)};
         if (home) values(r, comm, comm, table, wm_caches[c], shape, 0.2f);
         if (wm_caches[c].type != WHOLEMEMORY_MT_DISTRIBUTED) values(r, comm, other, table, wm_caches[c], shape, 0.2f);
       }
+      if (is_brief(r) && c != k % WM_CACHES) continue;
       wm_rows_shape dealt = {.kind = *table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 123, .columns = 5, .round_robin = 4};
       if (home) values(r, comm, comm, table, wm_caches[c], dealt, 0.5f);
       if (wm_caches[c].type != WHOLEMEMORY_MT_DISTRIBUTED) values(r, comm, other, table, wm_caches[c], dealt, 1.0f);
@@ -83,6 +88,39 @@ static void gathers(wm_rank* r, wholememory_comm_t other) {
     values(r, comm, comm, table, wm_caches[2], few, 1.0f / 512);
     values(r, comm, comm, table, wm_caches[2], few, 1.0f);
   }
+}
+
+/* A table loaded from a file, dealt or not, is what is read after a drop. */
+static void from_file(wm_rank* r) {
+  enum { FILE_ROWS = 161, COLUMNS = 3 };
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/wm_cache_XXXXXX");
+  if (r->rank == 0) {
+    int file = mkstemp(path);
+    REQUIRE(file >= 0);
+    for (int64_t row = 0; row < FILE_ROWS; row++)
+      for (int64_t c = 0; c < COLUMNS; c++) {
+        uint64_t bits = wm_value(WHOLEMEMORY_DT_FLOAT, row, c, 0);
+        REQUIRE(write(file, &bits, 4) == 4);
+      }
+    close(file);
+  }
+  wm_share(r, path, sizeof path);
+  wm_kind table = {WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_HOST, "DISTRIBUTED HOST"};
+  for (int block = 0; block < 5; block += 4) {
+    wm_rows e = wm_cached_make(wm_world(r), wm_world(r), (wm_rows_shape){.kind = table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = FILE_ROWS, .columns = COLUMNS, .round_robin = block},
+                               wm_caches[2], WHOLEMEMORY_AT_READWRITE, 0.3f);
+    wm_rows_fill(&e, wm_value, 3);
+    rounds(&e, 2, 3, "a cached table before it is loaded");
+    OK(wholememory_communicator_barrier(e.comm));
+    const char* name = path;
+    EXPECT(0, wholememory_load_from_file(wholememory_tensor_get_memory_handle(e.tensor), 0, (size_t)e.stride * 4, COLUMNS * 4, &name, 1, block));
+    EXPECT(0, wholememory_embedding_drop_all_cache(e.embedding, 0));
+    rounds(&e, 3, 0, "a cached table loaded from a file");
+    OK(wholememory_communicator_barrier(e.comm));
+    wm_rows_drop(&e);
+  }
+  if (r->rank == 0) unlink(path);
 }
 
 /* ---- counters ---- */
@@ -339,7 +377,7 @@ static void trainings(wm_rank* r) {
     if (table->type == WHOLEMEMORY_MT_HIERARCHY || !wm_kind_here(r, wm_world(r), table)) continue;
     for (int c = (int)table->type - 1; c < WM_CACHES_AT_HOME; c++)
       for (int optimizer = 1; optimizer <= 4; optimizer++)
-        if (r->size < 4 || optimizer == 2 || optimizer == 1 + (k + c) % 4) trained(r, wm_world(r), table, wm_caches[c], optimizer, dtypes[(k + c + optimizer) % 3], optimizer == 2 ? 0.25f : 0.5f, optimizer == 3 ? 3 : 0);
+        if (!is_brief(r) || optimizer == 1 + (k + c) % 4) trained(r, wm_world(r), table, wm_caches[c], optimizer, dtypes[(k + c + optimizer) % 3], optimizer == 2 ? 0.25f : 0.5f, optimizer == 3 ? 3 : 0);
   }
 }
 
@@ -355,7 +393,7 @@ static void exchanged(wm_rank* r) {
   for (int k = 0; k < WM_KINDS; k++) {
     const wm_kind* table = &wm_kinds[k];
     if (table->type == WHOLEMEMORY_MT_HIERARCHY || !wm_kind_here(r, comm, table)) continue;
-    for (int d = k % 3; d < WM_DTYPES; d += 3)
+    for (int d = k % 3; d < WM_DTYPES; d += is_brief(r) ? WM_DTYPES : 3)
       values(r, comm, comm, table, wm_caches[2], (wm_rows_shape){.kind = *table, .dtype = wm_dtypes[d].id, .rows = 230, .columns = 9}, 0.2f);
     /* The table exchanges, the cache does not. */
     wholememory_comm_t pair;
@@ -371,6 +409,7 @@ static void body(wm_rank* r) {
   wholememory_comm_t pairs = wm_pairs(r);
   counted(r);
   gathers(r, pairs);
+  from_file(r);
   side_by_side(r);
   trainings(r);
   exchanged(r);

@@ -69,6 +69,43 @@ static void fits(wm_rank* r, wholememory_comm_t other) {
   OK(wholememory_communicator_barrier(comm));
 }
 
+static int try_comm(wholememory_comm_t comm, wholememory_comm_t cache_comm, int location) {
+  return try_fit(comm, cache_comm, (fit){.table = WHOLEMEMORY_MT_DISTRIBUTED, .cache = WHOLEMEMORY_MT_CONTINUOUS, .location = location, .access = WHOLEMEMORY_AT_READONLY});
+}
+
+/* A cache apart is shared by ranks that make the same embedding, all of them; how many they are may differ. */
+static void whose_caches(wm_rank* r) {
+  wholememory_comm_t comm = wm_world(r), copy, half, uneven;
+  OK(wholememory_split_communicator(&copy, comm, 0, r->rank));
+  OK(wholememory_split_communicator(&half, comm, r->rank / 2, r->rank));
+  OK(wholememory_split_communicator(&uneven, comm, r->rank == r->size - 1, r->rank));
+  EXPECT(0, try_comm(comm, copy, WHOLEMEMORY_ML_HOST));
+  if (r->size > 1) {
+    fit home = {.table = WHOLEMEMORY_MT_CONTINUOUS, .cache = WHOLEMEMORY_MT_CONTINUOUS, .location = WHOLEMEMORY_ML_DEVICE, .access = WHOLEMEMORY_AT_READONLY};
+    EXPECT(VALUE, try_fit(comm, r->rank == 0 ? comm : copy, home));
+    CHECK_HAS(wholememory_get_last_error(), "differs between ranks");
+  }
+  if (r->size > 2) {
+    EXPECT(BAD_INPUT, try_comm(half, comm, WHOLEMEMORY_ML_HOST));
+    CHECK_HAS(wholememory_get_last_error(), "ranks of the embedding's communicator");
+    EXPECT(BAD_INPUT, try_comm(comm, r->rank < 2 ? copy : half, WHOLEMEMORY_ML_HOST));
+  }
+  for (int rows = 192; rows < 210; rows += 8) {
+    wm_kind table = {WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_HOST, "DISTRIBUTED HOST"};
+    for (int block = 0; block < 4; block += 3) {
+      wm_rows e = wm_cached_make(comm, uneven, (wm_rows_shape){.kind = table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = rows, .columns = 4, .round_robin = block}, wm_caches[0], WHOLEMEMORY_AT_READONLY, 0.5f);
+      wm_rows_fill(&e, wm_value, 0);
+      for (int i = 0; i < 3; i++)
+        wm_cached_gather(&e, (wm_draw){.ids = WHOLEMEMORY_DT_INT, .to = WHOLEMEMORY_DT_FLOAT, .count = 130, .seed = (uint64_t)i, .adjust = true}, "caches of different numbers of ranks");
+      OK(wholememory_communicator_barrier(comm));
+      wm_rows_drop(&e);
+    }
+  }
+  OK(wholememory_destroy_communicator(copy));
+  OK(wholememory_destroy_communicator(half));
+  OK(wholememory_destroy_communicator(uneven));
+}
+
 /* A rank that fails alone leaves the others what they asked for. */
 static void one_rank_fails(wm_rank* r, const wm_kind* table, wholememory_comm_t cache_comm, wm_cache_kind cache) {
   wholememory_comm_t comm = wm_world(r);
@@ -185,6 +222,7 @@ static void exchanged(wm_rank* r) {
 static void body(wm_rank* r) {
   wholememory_comm_t comm = wm_world(r), pairs = wm_pairs(r);
   fits(r, pairs);
+  whose_caches(r);
   for (int k = 0; k < WM_KINDS; k++) {
     if (wm_kinds[k].type == WHOLEMEMORY_MT_HIERARCHY || !wm_kind_here(r, comm, &wm_kinds[k])) continue;
     one_rank_fails(r, &wm_kinds[k], comm, wm_caches[2]);

@@ -8,6 +8,7 @@ typedef struct {
   bench_rank_t *rank;
   const bench_case_t *what;
   wholememory_embedding_t embedding;
+  wholememory_embedding_cache_policy_t policy; /* kept as long as the embedding: some libraries read it at every call */
   wholememory_tensor_t *batches, values;
   int batch_count, turn, adjust;
 } learner_t;
@@ -68,16 +69,14 @@ static void step_next(void *raw) {
 static void make_embedding(learner_t *l) {
   const bench_api_t *api = l->rank->api;
   const bench_case_t *what = l->what;
-  wholememory_embedding_cache_policy_t policy = NULL;
   if (what->cache_ratio > 0)
     BENCH_TRY(l->rank, api->wholememory_create_embedding_cache_policy(
-                           &policy, l->rank->communicator,
+                           &l->policy, l->rank->communicator,
                            what->type < WHOLEMEMORY_MT_CHUNKED ? WHOLEMEMORY_MT_CHUNKED : what->type,
                            WHOLEMEMORY_ML_DEVICE, WHOLEMEMORY_AT_READWRITE, (float)what->cache_ratio));
   wholememory_tensor_description_t shape = bench_shape(what->table_rows, what->columns, what->dtype);
   BENCH_TRY(l->rank, api->wholememory_create_embedding(&l->embedding, &shape, l->rank->communicator, what->type,
-                                                       what->location, policy, NULL, -1, 0));
-  if (policy) BENCH_TRY(l->rank, api->wholememory_destroy_embedding_cache_policy(policy));
+                                                       what->location, l->policy, NULL, -1, 0));
   void *mine;
   size_t bytes, offset_bytes, row_bytes = (size_t)what->columns * bench_element_bytes(what->dtype);
   wholememory_tensor_t table = api->wholememory_embedding_get_embedding_tensor(l->embedding);
@@ -130,7 +129,7 @@ static void count_hits(learner_t *l, bench_result_t *result) {
 bench_result_t bench_embedding(bench_rank_t *rank, const bench_case_t *what) {
   const bench_api_t *api = rank->api;
   bench_result_t result = {0, 0, 0, 0, NULL, ""};
-  learner_t l = {rank, what, NULL, NULL, NULL, rank->settings->batches, 0, 1};
+  learner_t l = {.rank = rank, .what = what, .batch_count = rank->settings->batches, .adjust = 1};
   size_t row_bytes = (size_t)what->columns * bench_element_bytes(what->dtype);
   if (row_bytes % 16) {
     if (rank->ranks->rank == 0) fprintf(stderr, "rows of an embedding take a multiple of 16 bytes, not %zu\n", row_bytes);
@@ -174,6 +173,7 @@ bench_result_t bench_embedding(bench_rank_t *rank, const bench_case_t *what) {
   device_free(&rank->device, values);
   bench_line_up(rank);
   BENCH_TRY(rank, api->wholememory_destroy_embedding(l.embedding));
+  if (l.policy) BENCH_TRY(rank, api->wholememory_destroy_embedding_cache_policy(l.policy));
   if (optimizer) api->wholememory_destroy_embedding_optimizer(optimizer);
   return result;
 }

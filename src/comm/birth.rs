@@ -5,7 +5,7 @@ use super::control::Control;
 use super::join::join;
 use super::link::{Link, MOST_BODY_BYTES, Receiver};
 use super::net::Net;
-use super::place::{Cookie, Place, Token, UniqueId, listen, new_cookie};
+use super::place::{Cookie, Place, Token, UniqueId, hash, listen, new_cookie};
 use super::post::Post;
 use super::rendezvous::{await_end, take_alone};
 use super::session::Session;
@@ -117,6 +117,7 @@ impl Communicator {
     fn alone(platform: Arc<dyn Member>) -> Result<Arc<Communicator>> {
         let own = Identity::here(platform.name());
         let alone = Communicator::over(Core {
+            name: hash(&new_cookie()?),
             rank: 0,
             size: 1,
             platform,
@@ -353,6 +354,7 @@ impl Birth {
             .collect();
         self.platform.set_local_processes(processes.len());
         let made = Communicator::over(Core {
+            name: hash(&self.cookie),
             rank: self.rank,
             size: self.size,
             platform: self.platform,

@@ -87,6 +87,7 @@ pub(super) struct Ties {
 }
 
 pub struct Communicator {
+    name: u64,
     pub(super) rank: usize,
     pub(super) size: usize,
     /// The process (of a chain of forks) that made it.
@@ -111,6 +112,8 @@ pub struct Communicator {
 
 /// What a new communicator is made of.
 pub(super) struct Core {
+    /// See [`Communicator::name`].
+    pub(super) name: u64,
     pub(super) rank: usize,
     pub(super) size: usize,
     pub(super) platform: Arc<dyn Member>,
@@ -128,6 +131,7 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Communicator {
     pub(super) fn over(core: Core) -> Arc<Communicator> {
         Arc::new(Communicator {
+            name: core.name,
             rank: core.rank,
             size: core.size,
             epoch: epoch(),
@@ -151,6 +155,11 @@ impl Communicator {
     /// False once destroyed (also by finalize).
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire)
+    }
+
+    /// The same number on all its ranks, another one for every other communicator.
+    pub fn name(&self) -> u64 {
+        self.name
     }
 
     pub fn rank(&self) -> usize {

@@ -8,7 +8,7 @@ use crate::kinds::{Location, MemoryType};
 use crate::memory::{MallocRequest, Memory};
 use crate::ops::cached::{Cache, CachedStates};
 use crate::platform::caching::{self, SET_LINES};
-use crate::platform::{Platform, Stream, Term};
+use crate::platform::{Bootstrap, Platform, Stream, Term};
 use std::sync::Arc;
 
 /// Tags are numbers of 32 bits, and 0 is an empty line.
@@ -95,15 +95,96 @@ impl CachePolicy {
     }
 }
 
+/// What a rank says of its policy before anything is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Choice {
+    at_home: bool,
+    /// The name of the cache's communicator, and its ranks.
+    comm: u64,
+    ranks: u64,
+}
+
+const CHOICE_BYTES: usize = 17;
+
+impl Choice {
+    fn encode(&self) -> Vec<u8> {
+        let words = [self.comm, self.ranks].into_iter().flat_map(u64::to_le_bytes);
+        std::iter::once(u8::from(self.at_home)).chain(words).collect()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Choice> {
+        let bytes: &[u8; CHOICE_BYTES] = bytes.try_into().ok()?;
+        let word = |at: usize| bytes[at..].first_chunk().map(|raw| u64::from_le_bytes(*raw));
+        Some(Choice {
+            at_home: bytes[0] != 0,
+            comm: word(1)?,
+            ranks: word(9)?,
+        })
+    }
+}
+
+/// Whether the policies of all ranks go together: all at home, or each cache's communicator whole among the ranks of the table. Returns
+/// the most ranks of one of them. Ranks without a policy, and those whose own checks failed, are told of by the making of the table.
+/// # Errors
+/// The same on all ranks: INVALID_VALUE if some caches are at home and some are not, INVALID_INPUT for communicators with other ranks.
+fn check_together(choices: &[Option<Choice>]) -> Result<u64> {
+    let Some(choices) = choices.iter().copied().collect::<Option<Vec<Choice>>>() else {
+        return Ok(1);
+    };
+    let place = |choice: &Choice| match choice.at_home {
+        true => "the embedding's",
+        false => "another one",
+    };
+    for (rank, choice) in choices.iter().enumerate() {
+        ensure!(
+            choice.at_home == choices[0].at_home,
+            InvalidValue,
+            "the communicator of cache_policy differs between ranks: rank 0 passed {}, rank {rank} passed {}",
+            place(&choices[0]),
+            place(choice)
+        );
+    }
+    for (rank, choice) in choices.iter().enumerate() {
+        let found = choices.iter().filter(|other| other.comm == choice.comm).count();
+        ensure!(
+            found as u64 == choice.ranks,
+            InvalidInput,
+            "the communicator of the cache_policy of rank {rank} has {} ranks, {found} of which make this embedding with it: it must \
+             consist of ranks of the embedding's communicator, and all of them must pass it",
+            choice.ranks
+        );
+    }
+    Ok(choices.iter().map(|choice| choice.ranks).max().unwrap_or(1))
+}
+
+/// [`check_together`] over the ranks of the table; `mine` is `None` for a rank without a policy or with a failure of its own. Collective
+/// over `comm`, and before anything on the caches' communicators.
+pub(super) fn agree_on_ranks(comm: &Arc<Communicator>, mine: Option<&CachePolicy>) -> Result<usize> {
+    let session = comm.enter("wholememory_create_embedding")?;
+    let choice = mine.map(|policy| Choice {
+        at_home: policy.is_at_home(comm),
+        comm: policy.comm.name(),
+        ranks: policy.comm.size() as u64,
+    });
+    let told = session.all_gather(&choice.map_or_else(Vec::new, |choice| choice.encode()))?;
+    let choices: Vec<Option<Choice>> = told.iter().map(|bytes| Choice::decode(bytes)).collect();
+    Ok(check_together(&choices)? as usize)
+}
+
 /// How a cache of `ranks` spreads the rows of a table.
 /// # Errors
 /// NOT_SUPPORTED for more rows a rank than tags can tell.
 pub(super) fn geometry(rows: &Geometry, ratio: f32, ranks: usize) -> Result<caching::Geometry> {
+    let coverage_rows = covered_rows(ratio);
     let geometry = caching::Geometry {
         ranks,
         rows: rows.named_rows(),
-        rank_rows: rows.allocated_rows / ranks as u64,
-        coverage_rows: covered_rows(ratio),
+        // At home that is what a rank has of the table.
+        rank_rows: rows
+            .named_rows()
+            .div_ceil(ranks as u64)
+            .next_multiple_of(coverage_rows),
+        coverage_rows,
     };
     ensure!(
         geometry.rank_rows <= MOST_RANK_ROWS,
@@ -234,4 +315,60 @@ pub(super) fn add_states(
     };
     let _ = cache.states.set(states);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    fn home(ranks: u64) -> Option<Choice> {
+        Some(Choice {
+            at_home: true,
+            comm: 1,
+            ranks,
+        })
+    }
+
+    fn apart(comm: u64, ranks: u64) -> Option<Choice> {
+        Some(Choice {
+            at_home: false,
+            comm,
+            ranks,
+        })
+    }
+
+    #[test]
+    fn choices_survive_the_wire() {
+        for choice in [home(4), apart(u64::MAX, 1 << 40)].into_iter().flatten() {
+            assert_eq!(Choice::decode(&choice.encode()), Some(choice));
+        }
+        assert_eq!(Choice::decode(&[]), None);
+    }
+
+    #[test]
+    fn caches_consist_of_ranks_of_the_table() {
+        let most = |choices: &[Option<Choice>]| check_together(choices).unwrap();
+        assert_eq!(most(&[home(2), home(2)]), 2);
+        assert_eq!(most(&[apart(5, 3), apart(5, 3), apart(5, 3), apart(6, 1)]), 3);
+        assert_eq!(most(&[apart(5, 2), apart(6, 2), apart(6, 2), apart(5, 2)]), 2);
+        // Told of elsewhere.
+        assert_eq!(most(&[apart(5, 2), None]), 1);
+        let refused = |choices: &[Option<Choice>]| check_together(choices).unwrap_err();
+        assert_eq!(refused(&[home(2), apart(5, 2)]).kind, Kind::InvalidValue);
+        assert_eq!(refused(&[apart(5, 2), home(2)]).kind, Kind::InvalidValue);
+        // A communicator with ranks of another table, and ranks that mean two of them.
+        for choices in [
+            vec![apart(5, 4), apart(5, 4)],
+            vec![apart(5, 2), apart(6, 2)],
+            vec![apart(5, 4), apart(5, 4), apart(6, 4), apart(6, 4)],
+        ] {
+            let error = refused(&choices);
+            assert_eq!(error.kind, Kind::InvalidInput);
+            assert!(
+                error.what.contains("ranks of the embedding's communicator"),
+                "{error}"
+            );
+        }
+    }
 }

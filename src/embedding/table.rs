@@ -64,19 +64,19 @@ impl Embedding {
     /// The same on all ranks, and nothing remains: INVALID_INPUT for descriptions that are no matrix or empty and for caches
     /// that do not fit the table; INVALID_VALUE for a negative round robin size; else as malloc.
     pub fn create(comm: &Arc<Communicator>, request: Result<Request>) -> Result<Embedding> {
+        let request = request.and_then(|request| match &request.policy {
+            Some(policy) => policy.check_fits(comm, request.memory_type).map(|()| request),
+            None => Ok(request),
+        });
+        let policy = request.as_ref().ok().and_then(|request| request.policy.as_ref());
+        let cache_ranks = cache::agree_on_ranks(comm, policy)?;
         let prepared = request.and_then(|request| {
-            if let Some(policy) = &request.policy {
-                policy.check_fits(comm, request.memory_type)?;
-            }
             let geometry = Geometry::new(&Wish {
                 description: &request.description,
                 partition: request.partition.clone(),
                 round_robin_size: request.round_robin_size,
                 ranks: comm.size(),
-                cache: request
-                    .policy
-                    .as_ref()
-                    .map(|policy| (policy.ratio, policy.comm.size())),
+                cache: request.policy.as_ref().map(|policy| (policy.ratio, cache_ranks)),
             })?;
             if let Some(policy) = &request.policy {
                 cache::geometry(&geometry, policy.ratio, policy.comm.size())?;

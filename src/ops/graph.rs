@@ -44,10 +44,16 @@ fn array_at(
 }
 
 /// # Errors
-/// INVALID_INPUT for a size below 0.
+/// INVALID_INPUT for sizes and offsets below 0.
 fn sized(name: &str, description: &Description) -> Result<Array> {
     let array = as_array(name, description)?;
-    ensure!(array.size >= 0, InvalidInput, "{name} has size {}", array.size);
+    ensure!(
+        array.size >= 0 && array.storage_offset >= 0,
+        InvalidInput,
+        "{name} has size {} and storage offset {}; neither may be negative",
+        array.size,
+        array.storage_offset
+    );
     Ok(array)
 }
 

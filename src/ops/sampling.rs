@@ -205,12 +205,18 @@ impl Sampling {
             Ok(()) => stream,
             Err(_) => platform.side_stream(),
         };
+        let refused = recording.is_err();
         let checked = recording.and(checked);
         let request = request(platform, stream);
         let mut done = None;
         let _ = platform.within(&mut || {
             done = Some(self.with_others(&request, first.communicator(), checked.clone()));
-            Ok(())
+            // The scratch may be the graph's, which is replayed when it likes.
+            if refused {
+                platform.synchronize(stream)
+            } else {
+                Ok(())
+            }
         });
         done.unwrap_or_else(|| self.with_others(&request, first.communicator(), checked.clone()))
     }

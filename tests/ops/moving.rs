@@ -73,7 +73,7 @@ impl Table {
     }
 
     /// Visits every element of the own partition with its row and its column in the row.
-    fn visit(&self, mut visit: impl FnMut(i64, i64, &mut [u8])) {
+    pub fn visit(&self, mut visit: impl FnMut(i64, i64, &mut [u8])) {
         let span = self.memory.local().unwrap();
         if span.size_bytes == 0 {
             return;

@@ -1,7 +1,7 @@
 //! Ranks whose stream records a graph, on a platform that tells what becomes of each stream: their calls are refused without
 //! a touch of the recording, and the others get their rows.
 
-use crate::grid::{Grid, Ids, value};
+use crate::grid::{Grid, Ids, describe, pointer, value};
 use crate::heap::Heap;
 use crate::moving::{Table, gather_and_check};
 use std::collections::BTreeMap;
@@ -10,7 +10,9 @@ use wholegraph::comm::{Communicator, UniqueId};
 use wholegraph::error::{Error, Kind, Result};
 use wholegraph::kinds::{DType, Location, MemoryType};
 use wholegraph::ops;
+use wholegraph::ops::sampling::{SampleContexts, Sampling};
 use wholegraph::platform::cpu::CpuPlatform;
+use wholegraph::platform::graph::GraphKernels;
 use wholegraph::platform::{
     Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Stream,
     Table as KernelTable, Transport,
@@ -52,6 +54,10 @@ impl Platform for Streams {
 
     fn kernels(&self) -> &dyn Kernels {
         self
+    }
+
+    fn graph(&self) -> &dyn GraphKernels {
+        CpuPlatform.graph()
     }
 
     fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
@@ -230,6 +236,84 @@ fn one_records(comm: &Arc<Communicator>, streams: &Streams, memory_type: MemoryT
     table.memory.free().unwrap();
 }
 
+/// Every node has three neighbours: node v, by edges 3 v to 3 v + 2, the nodes (7 e) mod 30.
+fn one_records_a_sample(comm: &Arc<Communicator>, streams: &Streams, memory_type: MemoryType) {
+    let part = |dtype, count: i64, what: fn(i64) -> i64| {
+        let table = Table::new(comm, (memory_type, Location::Host), dtype, count, (1, 1, 0), None);
+        table.visit(|row, _, element| {
+            element.copy_from_slice(&match dtype {
+                DType::Int64 => what(row).to_ne_bytes().to_vec(),
+                DType::Int => (what(row) as i32).to_ne_bytes().to_vec(),
+                _ => (what(row) as f32).to_ne_bytes().to_vec(),
+            });
+        });
+        comm.barrier().unwrap();
+        table
+    };
+    let row_pointers = part(DType::Int64, ROWS + 1, |node| 3 * node);
+    let columns = part(DType::Int, 3 * ROWS, |edge| 7 * edge % ROWS);
+    let weights = part(DType::Float, 3 * ROWS, |edge| 1 + edge % 5);
+    let array = |table: &Table, count: i64| table.described(describe(&[count], &[1], 0, table.dtype));
+    for weighted in [false, true] {
+        for (culprit, stream) in [(0, RECORDING), (2, RECORDING), (1, UNASKABLE)] {
+            let refused = comm.rank() == culprit;
+            let mut centers = Ids::new(DType::Int, &(0..ROWS).collect::<Vec<_>>(), 0);
+            let mut offsets = vec![-7i32; ROWS as usize + 1];
+            let heap = Heap::default();
+            let sampling = Sampling {
+                row_pointers: array(&row_pointers, ROWS + 1),
+                columns: array(&columns, 3 * ROWS),
+                weights: weighted.then(|| array(&weights, 3 * ROWS)),
+                centers: centers.operand(),
+                offsets: pointer(
+                    describe(&[ROWS + 1], &[1], 0, DType::Int),
+                    offsets.as_mut_ptr() as usize,
+                ),
+                most: 2,
+                seed: 5,
+                contexts: SampleContexts {
+                    dest: Address(1),
+                    edge_gid: Address(2),
+                    ..SampleContexts::default()
+                },
+            };
+            streams.take();
+            let own = if refused { stream } else { WORKING };
+            let done = sampling.run(Ok(()), Ok(()), &heap, own);
+            let used = streams.take();
+            let offsets = std::hint::black_box(offsets);
+            let outputs = heap.outputs.borrow();
+            if refused {
+                let error = done.unwrap_err();
+                assert!(matches!(error.kind, Kind::NotSupported | Kind::Cuda), "{error}");
+                assert!(!used.contains_key(&stream.0), "{used:?}");
+                assert!(used[&SIDE.0] >= 1, "{used:?}");
+                assert!(offsets.iter().all(|offset| *offset == -7));
+                assert!(outputs.is_empty());
+                continue;
+            }
+            done.unwrap();
+            assert!(used.keys().all(|stream| *stream == WORKING.0), "{used:?}");
+            assert!((0..=ROWS as usize).all(|i| offsets[i] == 2 * i as i32));
+            // Edges first: the graph lies apart.
+            assert_eq!((outputs[0].context, outputs[1].context), (Address(2), Address(1)));
+            for x in 0..2 * ROWS as usize {
+                let edge = outputs[0].words[x] as i64;
+                let dest = (outputs[1].words[x / 2] >> (32 * (x % 2))) as i32;
+                assert_eq!(edge / 3, x as i64 / 2, "an edge of another center");
+                assert_eq!(i64::from(dest), 7 * edge % ROWS);
+                assert!(
+                    x % 2 == 0 || edge != outputs[0].words[x - 1] as i64,
+                    "an edge twice"
+                );
+            }
+        }
+    }
+    for part in [row_pointers, columns, weights] {
+        part.memory.free().unwrap();
+    }
+}
+
 /// Three ranks make a communicator, the shy ones on a platform that fails them alone.
 fn three_ranks(shy: Option<i32>, body: impl Fn(i32, Result<Arc<Communicator>>, &Streams) + Sync) {
     let id = UniqueId::create().unwrap();
@@ -256,6 +340,7 @@ fn a_rank_that_records_is_refused_alone() {
         let comm = comm.unwrap();
         for memory_type in [MemoryType::Distributed, MemoryType::Hierarchy] {
             one_records(&comm, streams, memory_type);
+            one_records_a_sample(&comm, streams, memory_type);
         }
         comm.destroy().unwrap();
     });

@@ -109,7 +109,100 @@ impl Turns {
 mod tests {
     use super::*;
     use crate::platform::cpu::CpuPlatform;
+    use crate::platform::{Bootstrap, Kernels, Segments, Transport};
+    use crate::span::Address;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// The CPU platform, were its work still going on after a call; it writes down which streams wait for whom.
+    #[derive(Default)]
+    struct Later {
+        made: AtomicUsize,
+        log: Arc<Mutex<Vec<String>>>,
+    }
+
+    struct Written {
+        /// Where it was set last.
+        stream: Mutex<usize>,
+        log: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Mark for Written {
+        fn set(&self, stream: Stream) -> Result<()> {
+            *self.stream.lock().unwrap() = stream.0;
+            Ok(())
+        }
+
+        fn hold_back(&self, stream: Stream) -> Result<()> {
+            let line = format!("{} after {}", stream.0, self.stream.lock().unwrap());
+            self.log.lock().unwrap().push(line);
+            Ok(())
+        }
+    }
+
+    impl Platform for Later {
+        fn name(&self) -> &'static str {
+            "later"
+        }
+
+        fn segments(&self) -> &dyn Segments {
+            CpuPlatform.segments()
+        }
+
+        fn kernels(&self) -> &dyn Kernels {
+            &CpuPlatform
+        }
+
+        fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
+            CpuPlatform.local_transport(boot)
+        }
+
+        fn can_reach(&self, address: Address) -> bool {
+            CpuPlatform.can_reach(address)
+        }
+
+        fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()> {
+            CpuPlatform.copy(to, from, bytes, stream)
+        }
+
+        fn synchronize(&self, stream: Stream) -> Result<()> {
+            CpuPlatform.synchronize(stream)
+        }
+
+        fn mark(&self) -> Result<Option<Box<dyn Mark>>> {
+            self.made.fetch_add(1, Ordering::Relaxed);
+            Ok(Some(Box::new(Written {
+                stream: Mutex::default(),
+                log: self.log.clone(),
+            })))
+        }
+    }
+
+    /// A change waits for the last change and for what was read since, a reader for the last change; nobody for its own stream.
+    #[test]
+    fn streams_wait_for_those_before_them() {
+        let (turns, later) = (Turns::default(), Later::default());
+        let read = |stream| turns.read(&later, Stream(stream), || Ok(())).unwrap();
+        let change = |stream| turns.change(&later, Stream(stream), |ordered| ordered).unwrap();
+        let waits = || std::mem::take(&mut *later.log.lock().unwrap());
+        read(1);
+        read(2);
+        read(1);
+        assert!(waits().is_empty());
+        change(3);
+        assert_eq!(waits(), ["3 after 1", "3 after 2"]);
+        read(3);
+        assert!(waits().is_empty());
+        read(1);
+        assert_eq!(waits(), ["1 after 3"]);
+        change(1);
+        assert_eq!(waits(), ["1 after 3", "1 after 3"]);
+        change(1);
+        assert!(waits().is_empty());
+        change(2);
+        assert_eq!(waits(), ["2 after 1"]);
+        assert!(later.made.load(Ordering::Relaxed) <= 3, "marks are used again");
+    }
 
     /// Readers of several threads meet inside; a change is alone.
     #[test]

@@ -321,7 +321,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Where there is a choice, names the weights that decide it.
+    /// Where there is a choice, names the weights that decide it. Where there is none, none are needed.
     fn ask_for_weights(mut self) -> Result<Progress<'a>> {
         let (Some(window), Take::AtMost(most)) = (self.weights, self.request.sampling.take()) else {
             return Ok(self);
@@ -331,6 +331,9 @@ impl<'a> Progress<'a> {
         }
         let take = Take::AllAbove(most);
         let (offsets, total) = self.counted(take)?;
+        if total == 0 {
+            return Ok(self);
+        }
         let edges = self.request.block(total as usize, DType::Int64)?;
         let values = self.request.block(total as usize, window.dtype)?;
         self.sample(&self.draw(take, offsets.address(), total, edges.address()))?;
@@ -370,6 +373,9 @@ impl<'a> Progress<'a> {
         let take = self.request.sampling.take();
         (self.offsets, self.total) = self.counted(take)?;
         self.results = self.request.outputs(self.total, self.columns.dtype)?;
+        if self.total == 0 {
+            return Ok(self);
+        }
         let own = match self.results.edge_gid.is_null() {
             true => self.request.block(self.total as usize, DType::Int64)?,
             false => Block::none(),

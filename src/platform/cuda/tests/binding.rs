@@ -152,3 +152,26 @@ fn a_forked_child_calls_nothing() {
     assert_eq!(status, 0);
     gpu.synchronize().unwrap();
 }
+
+#[test]
+fn marks_order_streams_and_go() {
+    let world = seated(|_| {});
+    let platform = CudaPlatform::new(bound().unwrap());
+    let marks = [0, 1].map(|_| platform.mark().unwrap().unwrap());
+    for mark in &marks {
+        mark.set(Stream(0x100)).unwrap();
+        mark.hold_back(Stream::default()).unwrap();
+    }
+    for call in ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent"] {
+        desk(|d| (d.failure, d.failed) = (Some((call, 0, 400)), false));
+        let refused = match call {
+            "cuEventCreate" => platform.mark().map(drop),
+            "cuEventRecord" => marks[0].set(Stream::default()),
+            _ => marks[0].hold_back(Stream::default()),
+        };
+        assert_eq!(refused.unwrap_err().kind, Kind::Cuda, "{call}");
+    }
+    drop(marks);
+    drop(platform);
+    assert_eq!(world.alive(), "");
+}
