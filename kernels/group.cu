@@ -1,7 +1,8 @@
-// Ids of the same row brought together. Calls of the usual sizes do it by buckets: a row's bucket is a hash of it, so that
-// buckets are about equally full; a stable split by bucket (counts of each block's ids, a scan over the counts, writes) is
-// followed by a sort of every bucket, in the registers of a warp. A few small kernels of which every multiprocessor has a
-// part are quicker than the passes of a radix sort, which serves the largest calls, and those that want rows in order.
+// Ids of the same row brought together. Calls of the usual sizes do it by buckets: a row's bucket is a hash of it, so
+// that buckets are about equally full; a stable split by bucket (counts of each block's ids, a scan over the counts,
+// writes) is followed by a sort of every bucket, in the registers of a warp. A few small kernels of which every
+// multiprocessor has a part are quicker than the passes of a radix sort, which serves the largest calls, and those that
+// want rows in order.
 
 #include <cuda_runtime.h>
 
@@ -166,7 +167,8 @@ __device__ __forceinline__ uint32_t sum_before(uint32_t value, uint32_t &all) {
   return before;
 }
 
-// Shared memory of the writing kernel: of every bucket where the block writes, and of every warp and bucket how many ids.
+// Shared memory of the writing kernel: of every bucket where the block writes, and of every warp and bucket how many
+// ids.
 __host__ __device__ constexpr size_t split_bytes(uint32_t columns) {
   return columns * (sizeof(uint32_t) + kWarps * sizeof(uint16_t));
 }
@@ -238,8 +240,8 @@ __device__ __forceinline__ void order(Pair &low, Pair &high) {
   }
 }
 
-// Sorts by a network whose comparators all point the same way, so that places behind the end need not exist. The block's
-// threads call it together; all may read when it returns.
+// Sorts by a network whose comparators all point the same way, so that places behind the end need not exist. The
+// block's threads call it together; all may read when it returns.
 __device__ __forceinline__ void sort_together(Pair *pairs, uint32_t count) {
   for (uint32_t size = 2; size / 2 < count; size *= 2) {
     for (uint32_t stride = size / 2; stride > 0; stride /= 2) {
@@ -289,9 +291,9 @@ __device__ __forceinline__ void sort_in_warp(uint32_t (&keys)[kLaneIds], uint32_
   }
 }
 
-// At most kWarpIds pairs of one bucket, in the order of their positions, sorted by a warp; `room` has space for them. What is
-// sorted is a word a pair: the bits that tell the rows of a bucket apart, and behind them the pair's place, in whose order
-// pairs of a row are already.
+// At most kWarpIds pairs of one bucket, in the order of their positions, sorted by a warp; `room` has space for them.
+// What is sorted is a word a pair: the bits that tell the rows of a bucket apart, and behind them the pair's place, in
+// whose order pairs of a row are already.
 __device__ __forceinline__ void sort_bucket(const Buckets &job, const Pair *pairs, uint32_t count, Pair *room,
                                             uint32_t *rows, uint32_t *positions, uint32_t lane) {
   constexpr uint32_t kPlaceBits = 8;
@@ -318,8 +320,8 @@ __device__ __forceinline__ void sort_bucket(const Buckets &job, const Pair *pair
   }
 }
 
-// Of a bucket with one or a few favourite rows: takes the pairs of one row out, in their order, to `rows` and `positions`,
-// and moves the others together. Returns how many it took. By a block.
+// Of a bucket with one or a few favourite rows: takes the pairs of one row out, in their order, to `rows` and
+// `positions`, and moves the others together. Returns how many it took. By a block.
 __device__ __forceinline__ uint32_t take_favourite(Pair *pairs, uint32_t count, uint32_t *rows, uint32_t *positions) {
   __shared__ uint32_t favourite;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, before_me = (1u << lane) - 1;
@@ -413,9 +415,8 @@ __global__ void __launch_bounds__(kThreads) sort_kernel(const __grid_constant__ 
 
 // Few ids, all by one block.
 template <class Id>
-__global__ void __launch_bounds__(kFewThreads)
-    few_kernel(const __grid_constant__ Ids ids, uint32_t *rows, uint32_t *positions, uint32_t *zeros,
-               uint32_t zero_count) {
+__global__ void __launch_bounds__(kFewThreads) few_kernel(const __grid_constant__ Ids ids, uint32_t *rows,
+                                                          uint32_t *positions, uint32_t *zeros, uint32_t zero_count) {
   __shared__ Pair sorted[kFewIds];
   for (uint32_t i = threadIdx.x; i < zero_count; i += kFewThreads) zeros[i] = 0;
   for (uint32_t i = threadIdx.x; i < ids.count; i += kFewThreads) {
@@ -430,9 +431,8 @@ __global__ void __launch_bounds__(kFewThreads)
 
 // What a radix sort is given.
 template <class Id, class Key>
-__global__ void __launch_bounds__(kThreads)
-    number_kernel(const __grid_constant__ Ids ids, Key *keys, uint32_t *positions, uint32_t *zeros,
-                  uint32_t zero_count) {
+__global__ void __launch_bounds__(kThreads) number_kernel(const __grid_constant__ Ids ids, Key *keys,
+                                                          uint32_t *positions, uint32_t *zeros, uint32_t zero_count) {
   const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   if (i < zero_count) zeros[i] = 0;
   if (i >= ids.count) return;
@@ -470,7 +470,8 @@ struct Results {
   const uint32_t *zeros;
 };
 
-// The ways of doing it: each takes its scratch, and then, unless that only counts or is too small, enqueues its kernels.
+// The ways of doing it: each takes its scratch, and then, unless that only counts or is too small, enqueues its
+// kernels.
 bool may_work(const Scratch &scratch, cudaError_t &code) {
   if (!scratch.counts_only() && !scratch.suffices()) code = cudaErrorInvalidValue;
   return code == cudaSuccess && !scratch.counts_only();

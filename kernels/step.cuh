@@ -1,12 +1,13 @@
-// The gradient step over sorted rows. A team of lanes (a warp, for short rows less) looks at a few neighbouring sorted rows;
-// where one differs from the one before, a row begins, and the team sums its gradients, which are the next ones in the
-// order, and changes the row. Sums stay in registers; a lane has a piece of the columns. While a row is on its way, the next
-// one's memory is asked for.
+// The gradient step over sorted rows. A team of lanes (a warp, for short rows less) looks at a few neighbouring sorted
+// rows; where one differs from the one before, a row begins, and the team sums its gradients, which are the next ones
+// in the order, and changes the row. Sums stay in registers; a lane has a piece of the columns. While a row is on its
+// way, the next one's memory is asked for.
 //
 // Rows with many gradients would keep a team busy long after the others are done. So they are found and begun first, by
-// blocks of their own: a warp for each of their runs of 512 and for each 32 columns writes the sum of the run to memory, and
-// the warp that comes last adds the sums of the runs and changes the row. In a window of 64 sorted rows one row with more
-// gradients than that begins at most, and so does one run of a row that began before: so many sums have places.
+// blocks of their own: a warp for each of their runs of 512 and for each 32 columns writes the sum of the run to
+// memory, and the warp that comes last adds the sums of the runs and changes the row. In a window of 64 sorted rows one
+// row with more gradients than that begins at most, and so does one run of a row that began before: so many sums have
+// places.
 //
 // Sorted rows are only asked to be equal or not: any order with equal rows together would do.
 #pragma once
@@ -103,8 +104,8 @@ struct Columns {
       : first(piece * kCount), live(min(static_cast<int>(step.cols) - static_cast<int>(first), kCount)) {}
 };
 
-// What a lane reads of gradients: the pieces of its columns. Behind the last column it reads that again, so that all lanes
-// always load, without a branch that could wait. kAligned: pieces are aligned and rows are whole pieces.
+// What a lane reads of gradients: the pieces of its columns. Behind the last column it reads that again, so that all
+// lanes always load, without a branch that could wait. kAligned: pieces are aligned and rows are whole pieces.
 template <bool kFloats, bool kAligned, int kCount>
 class Gradients {
  public:
@@ -338,7 +339,7 @@ __device__ __forceinline__ void few_gradients(const Step &step, uint32_t head, u
   const Found found = find<kKind>(step, head, key);
   change_row<kKind, kFloatRow, kAligned, kCount>(
       step, found, key, team,
-      [&](const Columns<kCount> &columns, Row<kKind, kFloatRow, kCount> &row, float(&sum)[kCount]) {
+      [&](const Columns<kCount> &columns, Row<kKind, kFloatRow, kCount> &row, float (&sum)[kCount]) {
         const Gradients<kFloatGradient, kAligned, kCount> gradients(step, columns);
         const auto first = gradients.load(position);
         if (single) {
@@ -367,8 +368,8 @@ __device__ __forceinline__ void prepare(const Step &step, uint32_t head, const T
   if constexpr (kKind == Kind::kAdam) prefetch(reinterpret_cast<uint64_t>(step.powers + key));
 }
 
-// The first place in [begin, end) of which `before` is not true, or `end`; it is true of a beginning of them. By a warp, for
-// all its lanes.
+// The first place in [begin, end) of which `before` is not true, or `end`; it is true of a beginning of them. By a
+// warp, for all its lanes.
 template <class Before>
 __device__ __forceinline__ uint32_t first_not(uint32_t begin, uint32_t end, uint32_t lane, Before before) {
   while (begin < end) {
@@ -475,7 +476,7 @@ __device__ __forceinline__ void sum_run(const Step &step, const Run &run, uint32
   const Found found = find<kKind>(step, run.head, run.key);
   change_row<kKind, kFloatRow, false, kCount>(
       step, found, run.key, Team{lane, 32, kWarp},
-      [&](const Columns<kCount> &columns, Row<kKind, kFloatRow, kCount> &row, float(&sum)[kCount]) {
+      [&](const Columns<kCount> &columns, Row<kKind, kFloatRow, kCount> &row, float (&sum)[kCount]) {
         row.load(step, found, columns.first);
         add_runs<kCount>(step, run, columns.first, sum);
       });
@@ -506,7 +507,8 @@ __device__ __forceinline__ void many_gradients(const Step &step) {
   }
 }
 
-// What a kernel is compiled for: whether rows and gradients are floats (else of 16 bits), gradients aligned and whole pieces.
+// What a kernel is compiled for: whether rows and gradients are floats (else of 16 bits), gradients aligned and whole
+// pieces.
 template <Kind kKindOf, bool kFloatRowOf, bool kFloatGradientOf, bool kAlignedOf>
 struct Shape {
   static constexpr Kind kKind = kKindOf;
@@ -515,7 +517,8 @@ struct Shape {
   static constexpr int kCount = kKind == Kind::kSgd && !kFloatRow && !kFloatGradient ? 8 : 4;
 };
 
-// kFlight: gradients on their way at a time; kTeamRows: sorted rows that a team looks at; kPrepares: asks for the next one.
+// kFlight: gradients on their way at a time; kTeamRows: sorted rows that a team looks at; kPrepares: asks for the next
+// one.
 template <class S, int kFlight, int kTeamRows, bool kPrepares, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks) step_kernel(const __grid_constant__ Step step) {
   constexpr int kCount = S::kCount;

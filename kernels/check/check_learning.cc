@@ -1,6 +1,6 @@
-// The gradient step against the rule, on the host: gradients of a row summed in runs of 512, left to right, in float; the
-// formulas of the optimizers in float, every operation rounded, which must agree in every bit, and in double, within a
-// bound. All bytes of table and states are compared, so what must not be touched is checked too.
+// The gradient step against the rule, on the host: gradients of a row summed in runs of 512, left to right, in float;
+// the formulas of the optimizers in float, every operation rounded, which must agree in every bit, and in double,
+// within a bound. All bytes of table and states are compared, so what must not be touched is checked too.
 
 #include <map>
 #include <string>
@@ -57,14 +57,15 @@ struct Case {
 
   std::string text() const {
     char words[400];
-    snprintf(words, sizeof words,
-             "optimizer %u%s on %s by %s, ids of %d bytes, %s, rows %lld from %llu of %llu, count %lld, cols %d, strides "
-             "%llu and %llu, gradients from %llu, listed %d, blocks %u",
-             optimizer, adam_w ? " (w)" : "", dtype_name(table_dtype), dtype_name(gradient_dtype), id_bytes,
-             spread_names[spread], static_cast<long long>(rows), static_cast<unsigned long long>(first_row),
-             static_cast<unsigned long long>(rows_said), static_cast<long long>(count), cols,
-             static_cast<unsigned long long>(row_elements), static_cast<unsigned long long>(gradient_elements),
-             static_cast<unsigned long long>(gradient_first), listed, blocks);
+    snprintf(
+        words, sizeof words,
+        "optimizer %u%s on %s by %s, ids of %d bytes, %s, rows %lld from %llu of %llu, count %lld, cols %d, strides "
+        "%llu and %llu, gradients from %llu, listed %d, blocks %u",
+        optimizer, adam_w ? " (w)" : "", dtype_name(table_dtype), dtype_name(gradient_dtype), id_bytes,
+        spread_names[spread], static_cast<long long>(rows), static_cast<unsigned long long>(first_row),
+        static_cast<unsigned long long>(rows_said), static_cast<long long>(count), cols,
+        static_cast<unsigned long long>(row_elements), static_cast<unsigned long long>(gradient_elements),
+        static_cast<unsigned long long>(gradient_first), listed, blocks);
     return words;
   }
 };
@@ -220,7 +221,8 @@ bool step_case(Random &random, const Case &c) {
       const double precise = update_in_double(c, p, power[0], power[1], w, sum, *first, *second);
       const float next = update_in_float(c, p, power[0], power[1], w, sum, first, second);
       // 4 units in the last place of what takes part.
-      worst = std::max(worst, std::fabs(next - precise) / (std::fabs(precise) + std::fabs(w) + std::fabs(sum)) * (1 << 22));
+      worst =
+          std::max(worst, std::fabs(next - precise) / (std::fabs(precise) + std::fabs(w) + std::fabs(sum)) * (1 << 22));
       write_float(c.table_dtype, at, next);
     }
   }
@@ -280,7 +282,8 @@ bool step_case(Random &random, const Case &c) {
   step.table_dtype = c.table_dtype;
   step.blocks = c.blocks;
 
-  // The rows somewhere else: row r where row rows - 1 - r is in a second table, states read there and written to a third.
+  // The rows somewhere else: row r where row rows - 1 - r is in a second table, states read there and written to a
+  // third.
   Device other_table(table.size()), other_state(state.size() * 4), places(c.count * 8), sources(c.count * 8),
       targets(c.count * 8);
   if (c.listed) {
@@ -353,8 +356,8 @@ bool step_case(Random &random, const Case &c) {
 
 void check_learning(Tally &tally, int rounds) {
   Random random{2024};
-  const auto run = [&](uint32_t optimizer, uint32_t table, uint32_t gradient, Spread spread, int64_t rows, int64_t count,
-                       int cols) {
+  const auto run = [&](uint32_t optimizer, uint32_t table, uint32_t gradient, Spread spread, int64_t rows,
+                       int64_t count, int cols) {
     Case c{};
     c.optimizer = optimizer;
     c.adam_w = random.below(2);
@@ -400,7 +403,8 @@ void check_learning(Tally &tally, int rounds) {
     }
   }
   for (int round = 0; round < rounds; round++) {
-    for (int cols : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 64, 65, 100, 127, 128, 129, 200, 256, 300, 1000, 1030}) {
+    for (int cols :
+         {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 64, 65, 100, 127, 128, 129, 200, 256, 300, 1000, 1030}) {
       const Spread spread = static_cast<Spread>(random.below(kSpreads));
       const int64_t count = random.one_of<int64_t>({1, 50, 700, 2000, cols > 300 ? 3000 : 20000});
       run(optimizer(), dtype(), dtype(), spread, 1 + random.below(2000), count, cols);

@@ -8,7 +8,8 @@
 
 // How ids are spread over the rows.
 enum Spread { kUniform, kOneRow, kHalfOneRow, kFewRows, kSkewed, kNowhere, kSpreads };
-inline const char *const spread_names[] = {"uniform", "one row", "half of them one row", "few rows", "skewed", "nowhere"};
+inline const char *const spread_names[] = {"uniform",  "one row", "half of them one row",
+                                           "few rows", "skewed",  "nowhere"};
 
 // `rows` rows from first_row; rows_said where the operation is told that there are more.
 struct Spreading {
@@ -23,7 +24,8 @@ inline std::vector<int64_t> make_ids(Random &random, const Spreading &c) {
   for (auto &id : ids) {
     int64_t row = random.below(c.rows);
     if (c.spread == kOneRow || (c.spread == kHalfOneRow && random.below(2))) row = favourite;
-    if (c.spread == kFewRows) row = random.below(std::min<int64_t>(c.rows, 7)) * (c.rows / std::min<int64_t>(c.rows, 7));
+    if (c.spread == kFewRows)
+      row = random.below(std::min<int64_t>(c.rows, 7)) * (c.rows / std::min<int64_t>(c.rows, 7));
     if (c.spread == kSkewed) row = static_cast<int64_t>(c.rows * std::pow(random.below(1 << 20) / double(1 << 20), 8));
     id = c.first_row + row;
     // Rows of others, and none.

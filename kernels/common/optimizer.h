@@ -1,6 +1,6 @@
-// How an optimizer changes one element of a row, all in float, every operation rounded by itself: a fused product and sum
-// would differ in the last bits, and so platforms would. (Where the host has such an instruction its compiler is to be told:
-// -ffp-contract=off.) src/platform/cpu/learning/rule.rs is the same in Rust; a test compares the two.
+// How an optimizer changes one element of a row, all in float, every operation rounded by itself: a fused product and
+// sum would differ in the last bits, and so platforms would. (Where the host has such an instruction its compiler is to
+// be told: -ffp-contract=off.) src/platform/cpu/learning/rule.rs is the same in Rust; a test compares the two.
 #pragma once
 
 #include <math.h>
@@ -84,8 +84,8 @@ WMK_FN float averaged_square(float keep, float average, float x) {
   return plus(times(keep, average), times(times(minus(1.0f, keep), x), x));
 }
 
-// The new value of an element `w` with the summed gradient `g`; `first` and `second` are its states (m and v of Adam; v of
-// RMSProp and the sum of squares of AdaGrad are `first`), `factors` those of the row's new powers.
+// The new value of an element `w` with the summed gradient `g`; `first` and `second` are its states (m and v of Adam; v
+// of RMSProp and the sum of squares of AdaGrad are `first`), `factors` those of the row's new powers.
 WMK_FN float sgd(const rule &r, float w, float g) { return minus(w, times(r.learning_rate, decayed(r, w, g))); }
 
 WMK_FN float lazy_adam(const rule &r, row_factors factors, float w, float g, float &first, float &second) {
