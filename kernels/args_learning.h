@@ -11,8 +11,8 @@ extern "C" {
 #define WMK_GROUP_WINDOW 64
 
 // Brings ids of the same row together, for an operation on each of the rows they name. The rows [first_row, first_row +
-// rows) are numbered from 0; ids of others become `rows` and come last. Ids of one row stay in the order of their
-// positions. A row's number has 4 bytes where `rows` fits, else 8.
+// rows) are numbered from 0; ids of others become `rows` and come last. Ids of one row stay in the order of their positions.
+// A row's number has 4 bytes where `rows` fits, else 8.
 typedef struct wmk_group_args {
   const void *ids;
   uint64_t count;  // below 2^31
@@ -44,8 +44,8 @@ typedef struct wmk_rule {
   float alpha;
 } wmk_rule;
 
-// Sums the gradients of every row among sorted ones and lets the optimizer change the row. Gradients of a row are cut
-// into runs of 512, each summed left to right in float (first assigned, others added), then the run sums left to right.
+// Sums the gradients of every row among sorted ones and lets the optimizer change the row. Gradients of a row are cut into
+// runs of 512, each summed left to right in float (first assigned, others added), then the run sums left to right.
 typedef struct wmk_step_args {
   uint64_t sorted_rows;  // as wmk_group leaves them, like the next two
   uint64_t positions;
@@ -56,9 +56,9 @@ typedef struct wmk_step_args {
   uint64_t gradients;
   uint64_t gradient_stride_bytes;
   uint64_t cols;  // below 2^28; so many elements of a row are changed
-  // Row r begins at table + r * table_stride_bytes, its state k (floats) at states[k] + r * state_stride_bytes, all
-  // multiples of 16. Behind its last element a row has as much memory as makes up whole 16 bytes, and a state has as
-  // many elements. Unused states are 0.
+  // Row r begins at table + r * table_stride_bytes, its state k (floats) at states[k] + r * state_stride_bytes, all multiples
+  // of 16. Behind its last element a row has as much memory as makes up whole 16 bytes, and a state has as many elements.
+  // Unused states are 0.
   uint64_t table;
   uint64_t table_stride_bytes;
   uint64_t states[2];
@@ -66,8 +66,7 @@ typedef struct wmk_step_args {
   // Two floats a row, for the optimizer that has them.
   uint64_t beta_powers;
   // NULL, or for every sorted row that differs from the one before it (others are not looked at): where the row is, and
-  // where its first state is read and written, a second state states[1] - states[0] behind it. Instead of table and
-  // states.
+  // where its first state is read and written, a second state states[1] - states[0] behind it. Instead of table and states.
   const uint64_t *row_places;
   const uint64_t *state_sources;
   const uint64_t *state_targets;
@@ -84,8 +83,8 @@ typedef struct wmk_step_args {
 int wmk_step(const wmk_step_args *args, wmk_stream stream);
 
 // mapped[i] = where round robin puts logical row ids[i], -1 for ids outside [0, rows): row g belongs to rank
-// (g / block_rows) % ranks, there to local row block_rows * (g / block_rows / ranks) + g % block_rows; the rows of rank
-// k are numbered from k * rank_rows.
+// (g / block_rows) % ranks, there to local row block_rows * (g / block_rows / ranks) + g % block_rows; the rows of rank k
+// are numbered from k * rank_rows.
 typedef struct wmk_map_rows_args {
   const void *ids;
   int64_t *mapped;

@@ -1,6 +1,6 @@
-// Ids of the same row brought together. Calls of the usual sizes do it by buckets: a row's bucket is a hash of it, so
-// that buckets are about equally full; a stable split by bucket (counts of each block's ids, a scan over the counts,
-// writes) is followed by a sort of every bucket, in the registers of a warp. A few small kernels of which every
+// Ids of the same row brought together. Calls of the usual sizes do it by buckets: a row's bucket is a hash of it, so that
+// buckets are about equally full; a stable split by bucket (a warp a stretch of the ids: counts, a scan over the counts,
+// writes) makes each bucket one block's work, which sorts it in shared memory. Three small kernels of which every
 // multiprocessor has a part are quicker than the passes of a radix sort, which serves the largest calls, and those that
 // want rows in order.
 
@@ -16,23 +16,18 @@ namespace wmk {
 namespace {
 
 constexpr uint32_t kThreads = 256;
-constexpr uint32_t kWarps = kThreads / 32;
+// What one block sorts in shared memory.
+constexpr uint32_t kMostSorted = 2048;
+// Ids of a bucket, on average.
+constexpr uint32_t kBucketIds = 256;
+constexpr uint32_t kMostBuckets = 2048;
+constexpr uint64_t kMostBucketed = uint64_t{kBucketIds} * kMostBuckets;
+// A stretch of ids is a warp's, some warps a block.
+constexpr uint32_t kSplitWarps = 4;
+constexpr uint32_t kSplitThreads = kSplitWarps * 32;
+constexpr uint32_t kMostStretches = 512;
 constexpr uint32_t kWarp = 0xffffffff;
-constexpr uint32_t kFewThreads = 1024;
-// Ids of a call that one block sorts in shared memory.
-constexpr uint32_t kFewIds = 2048;
-// Ids of a bucket, on average and at most.
-constexpr uint32_t kBucketIds = 128;
-// What a warp sorts in registers: its lanes have so many each.
-constexpr uint32_t kLaneIds = 8;
-constexpr uint32_t kWarpIds = 32 * kLaneIds;
-constexpr uint32_t kLeastLog = 8, kMostLog = 11;
-constexpr uint32_t kMostBucketed = kBucketIds << kMostLog;
-// A block splits so many ids, a thread's share of them.
-constexpr uint32_t kShare = 4;
-constexpr uint32_t kTile = kThreads * kShare;
-constexpr uint32_t kMostTiles = kMostBucketed / kTile;
-// Of a bucket with more ids than a warp sorts, how many a thread looks at between two meetings of the block.
+// Of a bucket with more ids than one block sorts at once, how many a thread looks at between two meetings of the block.
 constexpr uint32_t kThreadIds = 16;
 
 using Pair = unsigned long long;  // a row and behind it the position, so that the order is that of both
@@ -43,25 +38,26 @@ __device__ __forceinline__ uint32_t row_of_pair(Pair pair) { return static_cast<
 // The ids of a call.
 struct Ids {
   const void *at;
+  uint32_t wide;
   uint32_t count;
   uint64_t first_row;
   uint64_t rows;
 };
 
 // The row of id i, ids.rows for none of these.
-template <class Id>
 __device__ __forceinline__ uint64_t row_at(const Ids &ids, uint32_t i) {
-  const int64_t id = static_cast<const Id *>(ids.at)[i];
+  const int64_t id = ids.wide ? static_cast<const int64_t *>(ids.at)[i] : static_cast<const int32_t *>(ids.at)[i];
   const uint64_t row = static_cast<uint64_t>(id) - ids.first_row;
   return id >= 0 && row < ids.rows ? row : ids.rows;
 }
 
 struct Buckets {
   Ids ids;
-  uint32_t log;      // of the number of buckets; one more is for ids of no row
-  uint32_t columns;  // buckets, that one too, up to whole warps
-  uint32_t tiles;
-  // For every tile and bucket: how many ids; after the scan: of the bucket, where the tile's begin.
+  uint32_t log;       // of the number of buckets; one more is for ids of no row
+  uint32_t columns;   // buckets, that one too, up to whole warps
+  uint32_t stretch;   // ids of a warp, whole warps of them
+  uint32_t stretches;
+  // For every stretch and bucket: how many ids; after the scan: of the bucket, where the stretch's begin.
   uint32_t *counts;
   uint32_t *totals;  // of every bucket
   uint32_t *starts;  // of every bucket where it begins, and the end
@@ -72,65 +68,72 @@ struct Buckets {
   uint32_t zero_count;
 };
 
-// A row with its bits stirred; no two are the same.
-__device__ __forceinline__ uint32_t stirred(uint32_t row) {
-  uint32_t bits = row * 0x9e3779b1u;
-  bits = (bits ^ bits >> 15) * 0x85ebca77u;
-  return bits ^ bits >> 13;
-}
+__device__ __forceinline__ uint32_t bucket_count(const Buckets &job) { return (1u << job.log) + 1; }
 
 __device__ __forceinline__ uint32_t bucket_of(const Buckets &job, uint32_t row) {
-  return row == job.ids.rows ? 1u << job.log : stirred(row) >> (32 - job.log);
-}
-
-// The rows of a thread's ids: first, first + stride and so on; ids behind the last one are that again.
-template <class Id>
-__device__ __forceinline__ void load_rows(const Buckets &job, uint32_t first, uint32_t stride,
-                                          uint32_t (&rows)[kShare]) {
-#pragma unroll
-  for (uint32_t k = 0; k < kShare; k++) {
-    rows[k] = static_cast<uint32_t>(row_at<Id>(job.ids, min(first + k * stride, job.ids.count - 1)));
-  }
+  if (row == job.ids.rows) return 1u << job.log;
+  uint32_t bits = row * 0x9e3779b1u;
+  bits = (bits ^ bits >> 15) * 0x85ebca77u;
+  return bits >> (32 - job.log);
 }
 
 extern __shared__ uint32_t shared_words[];
 
-template <class Id>
-__global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__ Buckets job) {
-  uint32_t *counts = shared_words;
-  const uint32_t first = blockIdx.x * kTile + threadIdx.x;
-  uint32_t rows[kShare];
-  load_rows<Id>(job, first, kThreads, rows);
-  for (uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < job.zero_count; i += gridDim.x * kThreads) {
+// Calls `body` for the ids of a warp's stretch, 32 at a time: row, position, bucket and the lanes with the same bucket.
+// Lanes behind the last id have a bucket of their own.
+template <class F>
+__device__ __forceinline__ void for_stretch(const Buckets &job, uint32_t stretch, uint32_t lane, F body) {
+  constexpr uint32_t kAhead = 8;
+  const uint32_t begin = stretch * job.stretch, end = min(begin + job.stretch, job.ids.count);
+  for (uint32_t first = begin; first < end; first += 32 * kAhead) {
+    uint32_t rows[kAhead];
+#pragma unroll
+    for (uint32_t k = 0; k < kAhead; k++) {
+      const uint32_t i = first + k * 32 + lane;
+      rows[k] = i < end ? static_cast<uint32_t>(row_at(job.ids, i)) : 0;
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < kAhead; k++) {
+      const uint32_t i = first + k * 32 + lane;
+      const uint32_t bucket = i < end ? bucket_of(job, rows[k]) : job.columns;
+      body(rows[k], i, bucket, __match_any_sync(kWarp, bucket), i < end);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kSplitThreads) count_kernel(const __grid_constant__ Buckets job) {
+  for (uint32_t i = blockIdx.x * kSplitThreads + threadIdx.x; i < job.zero_count; i += gridDim.x * kSplitThreads) {
     job.zeros[i] = 0;
   }
-  for (uint32_t b = threadIdx.x; b < job.columns; b += kThreads) counts[b] = 0;
-  __syncthreads();
-#pragma unroll
-  for (uint32_t k = 0; k < kShare; k++) {
-    if (first + k * kThreads < job.ids.count) atomicAdd(&counts[bucket_of(job, rows[k])], 1);
-  }
-  __syncthreads();
-  uint32_t *to = job.counts + uint64_t{blockIdx.x} * job.columns;
-  for (uint32_t b = threadIdx.x; b < job.columns; b += kThreads) to[b] = counts[b];
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint32_t stretch = blockIdx.x * kSplitWarps + warp;
+  if (stretch >= job.stretches) return;
+  uint32_t *mine = shared_words + warp * job.columns;
+  for (uint32_t b = lane; b < job.columns; b += 32) mine[b] = 0;
+  __syncwarp();
+  for_stretch(job, stretch, lane, [&](uint32_t, uint32_t, uint32_t bucket, uint32_t same, bool live) {
+    if (live && lane == __ffs(same) - 1) mine[bucket] += __popc(same);
+    __syncwarp();
+  });
+  uint32_t *to = job.counts + uint64_t{stretch} * job.columns;
+  for (uint32_t b = lane; b < job.columns; b += 32) to[b] = mine[b];
 }
 
 constexpr uint32_t kScanWarps = 32;
 
-// A block has 32 buckets, one a lane; its warps share out the tiles.
+// A block has 32 buckets, one a lane; its warps share out the stretches.
 __global__ void __launch_bounds__(kScanWarps * 32) scan_kernel(const __grid_constant__ Buckets job) {
-  constexpr uint32_t kMine = kMostTiles / kScanWarps;
+  constexpr uint32_t kMine = kMostStretches / kScanWarps;
   __shared__ uint32_t of_warp[kScanWarps][32];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t share = (job.tiles + kScanWarps - 1) / kScanWarps, first = warp * share;
+  const uint32_t share = (job.stretches + kScanWarps - 1) / kScanWarps, first = warp * share;
   uint32_t *at = job.counts + uint64_t{first} * job.columns + blockIdx.x * 32 + lane;
   uint32_t counts[kMine], mine = 0;
 #pragma unroll
   for (uint32_t k = 0; k < kMine; k++) {
-    counts[k] = k < share && first + k < job.tiles ? at[uint64_t{k} * job.columns] : 0;
+    counts[k] = k < share && first + k < job.stretches ? at[uint64_t{k} * job.columns] : 0;
+    mine += counts[k];
   }
-#pragma unroll
-  for (uint32_t k = 0; k < kMine; k++) mine += counts[k];
   of_warp[warp][lane] = mine;
   __syncthreads();
   uint32_t before = 0, all = 0;
@@ -140,13 +143,14 @@ __global__ void __launch_bounds__(kScanWarps * 32) scan_kernel(const __grid_cons
   }
 #pragma unroll
   for (uint32_t k = 0; k < kMine; k++) {
-    if (k < share && first + k < job.tiles) at[uint64_t{k} * job.columns] = before;
+    if (k < share && first + k < job.stretches) at[uint64_t{k} * job.columns] = before;
     before += counts[k];
   }
   if (warp == 0) job.totals[blockIdx.x * 32 + lane] = all;
 }
 
 // The sum of the values of the threads before, of all in `all`; the block's threads call it together.
+template <uint32_t kWarps>
 __device__ __forceinline__ uint32_t sum_before(uint32_t value, uint32_t &all) {
   __shared__ uint32_t of_warp[kWarps];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -167,69 +171,36 @@ __device__ __forceinline__ uint32_t sum_before(uint32_t value, uint32_t &all) {
   return before;
 }
 
-// Shared memory of the writing kernel: of every bucket where the block writes, and of every warp and bucket how many
-// ids.
-__host__ __device__ constexpr size_t split_bytes(uint32_t columns) {
-  return columns * (sizeof(uint32_t) + kWarps * sizeof(uint16_t));
-}
-
-template <class Id>
-__global__ void __launch_bounds__(kThreads) write_kernel(const __grid_constant__ Buckets job) {
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, buckets = (1u << job.log) + 1;
-  uint32_t *base = shared_words;
-  uint16_t *of_warps = reinterpret_cast<uint16_t *>(shared_words + job.columns), *mine = of_warps + warp * job.columns;
-  const uint32_t first = blockIdx.x * kTile + warp * (kTile / kWarps) + lane;
-  uint32_t rows[kShare], ranks[kShare];
-  load_rows<Id>(job, first, 32, rows);
-  const uint32_t *counts = job.counts + uint64_t{blockIdx.x} * job.columns;
+__global__ void __launch_bounds__(kSplitThreads) write_kernel(const __grid_constant__ Buckets job) {
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint32_t stretch = blockIdx.x * kSplitWarps + warp, buckets = bucket_count(job);
   // Where buckets begin: each thread sums the ids of some neighbouring ones.
-  const uint32_t share = (job.columns + kThreads - 1) / kThreads;
-  const uint32_t begin = min(threadIdx.x * share, job.columns), end = min(begin + share, job.columns);
-  uint32_t sum = 0, all;
-  for (uint32_t b = begin; b < end; b++) sum += job.totals[b];
-  for (uint32_t w = threadIdx.x; w < kWarps * job.columns / 2; w += kThreads) shared_words[job.columns + w] = 0;
-  uint32_t before = sum_before(sum, all);
-  for (uint32_t b = begin; b < end; b++) {
-    base[b] = before + counts[b];
-    if (blockIdx.x == 0 && b < buckets) job.starts[b] = before;
+  uint32_t *starts = shared_words, *next = shared_words + job.columns + warp * job.columns;
+  const uint32_t share = (job.columns + kSplitThreads - 1) / kSplitThreads;
+  const uint32_t first = threadIdx.x * share, last = min(first + share, job.columns);
+  uint32_t mine = 0, all;
+  for (uint32_t b = first; b < last; b++) mine += job.totals[b];
+  uint32_t before = sum_before<kSplitWarps>(mine, all);
+  for (uint32_t b = first; b < last; b++) {
+    starts[b] = before;
     before += job.totals[b];
   }
-  if (blockIdx.x == 0 && threadIdx.x == 0) job.starts[buckets] = job.ids.count;
-#pragma unroll
-  for (uint32_t k = 0; k < kShare; k++) {
-    const bool live = first + k * 32 < job.ids.count;
-    const uint32_t bucket = live ? bucket_of(job, rows[k]) : job.columns;
-    const uint32_t same = __match_any_sync(kWarp, bucket);
-    ranks[k] = __popc(same & ((1u << lane) - 1)) + (live ? mine[bucket] : 0);
-    __syncwarp();
-    if (live && lane == __ffs(same) - 1) mine[bucket] += __popc(same);
-    __syncwarp();
-  }
   __syncthreads();
-  for (uint32_t b = threadIdx.x; b < job.columns; b += kThreads) {
-    uint32_t earlier = 0;
-#pragma unroll
-    for (uint32_t w = 0; w < kWarps; w++) {
-      const uint32_t counted = of_warps[w * job.columns + b];
-      of_warps[w * job.columns + b] = static_cast<uint16_t>(earlier);
-      earlier += counted;
-    }
+  if (blockIdx.x == 0) {
+    for (uint32_t b = threadIdx.x; b < buckets; b += kSplitThreads) job.starts[b] = starts[b];
+    if (threadIdx.x == 0) job.starts[buckets] = job.ids.count;
   }
-  __syncthreads();
-#pragma unroll
-  for (uint32_t k = 0; k < kShare; k++) {
-    const uint32_t i = first + k * 32;
-    if (i >= job.ids.count) continue;
-    const uint32_t bucket = bucket_of(job, rows[k]);
-    const uint32_t to = base[bucket] + mine[bucket] + ranks[k];
-    if (rows[k] == job.ids.rows) {
-      // There is nothing to sort any more.
-      job.rows[to] = rows[k];
-      job.positions[to] = i;
-    } else {
-      job.pairs[to] = pair_of(rows[k], i);
-    }
-  }
+  if (stretch >= job.stretches) return;
+  const uint32_t *counts = job.counts + uint64_t{stretch} * job.columns;
+  for (uint32_t b = lane; b < job.columns; b += 32) next[b] = starts[b] + counts[b];
+  __syncwarp();
+  for_stretch(job, stretch, lane, [&](uint32_t row, uint32_t i, uint32_t bucket, uint32_t same, bool live) {
+    const uint32_t to = live ? next[bucket] + __popc(same & ((1u << lane) - 1)) : 0;
+    __syncwarp();
+    if (live && lane == __ffs(same) - 1) next[bucket] += __popc(same);
+    __syncwarp();
+    if (live) job.pairs[to] = pair_of(row, i);
+  });
 }
 
 __device__ __forceinline__ void order(Pair &low, Pair &high) {
@@ -240,8 +211,8 @@ __device__ __forceinline__ void order(Pair &low, Pair &high) {
   }
 }
 
-// Sorts by a network whose comparators all point the same way, so that places behind the end need not exist. The
-// block's threads call it together; all may read when it returns.
+// Sorts by a network whose comparators all point the same way, so that places behind the end need not exist. The block's
+// threads call it together; all may read when it returns.
 __device__ __forceinline__ void sort_together(Pair *pairs, uint32_t count) {
   for (uint32_t size = 2; size / 2 < count; size *= 2) {
     for (uint32_t stride = size / 2; stride > 0; stride /= 2) {
@@ -258,109 +229,41 @@ __device__ __forceinline__ void sort_together(Pair *pairs, uint32_t count) {
   __syncthreads();
 }
 
-// The same network in the registers of a warp: key k of a lane is the one at place lane * kLaneIds + k.
-__device__ __forceinline__ void sort_in_warp(uint32_t (&keys)[kLaneIds], uint32_t lane) {
-#pragma unroll
-  for (uint32_t size = 2; size <= kWarpIds; size *= 2) {
-#pragma unroll
-    for (uint32_t stride = size / 2; stride > 0; stride /= 2) {
-      const bool mirrors = stride == size / 2;
-      if (stride < kLaneIds) {
-        // Both are this lane's.
-#pragma unroll
-        for (uint32_t low = 0; low < kLaneIds; low++) {
-          const uint32_t high = mirrors ? (low ^ (size - 1)) : (low ^ stride);
-          if (high < low) continue;
-          const uint32_t a = keys[low], b = keys[high];
-          keys[low] = min(a, b);
-          keys[high] = max(a, b);
-        }
-        continue;
-      }
-      // The other is in another lane, in the mirrored place there or in the same.
-      const uint32_t lanes = (mirrors ? size - 1 : stride) / kLaneIds;
-      const bool low = lane < (lane ^ lanes);
-      uint32_t others[kLaneIds];
-#pragma unroll
-      for (uint32_t k = 0; k < kLaneIds; k++) {
-        others[k] = __shfl_xor_sync(kWarp, keys[mirrors ? kLaneIds - 1 - k : k], lanes);
-      }
-#pragma unroll
-      for (uint32_t k = 0; k < kLaneIds; k++) keys[k] = low ? min(keys[k], others[k]) : max(keys[k], others[k]);
-    }
-  }
-}
-
-// At most kWarpIds pairs of one bucket, in the order of their positions, sorted by a warp; `room` has space for them.
-// What is sorted is a word a pair: the bits that tell the rows of a bucket apart, and behind them the pair's place, in
-// whose order pairs of a row are already.
-__device__ __forceinline__ void sort_bucket(const Buckets &job, const Pair *pairs, uint32_t count, Pair *room,
-                                            uint32_t *rows, uint32_t *positions, uint32_t lane) {
-  constexpr uint32_t kPlaceBits = 8;
-  static_assert(kWarpIds == 1u << kPlaceBits && kLeastLog >= kPlaceBits, "a row's bits and a place fill a word");
-  uint32_t keys[kLaneIds];
-#pragma unroll
-  for (uint32_t k = 0; k < kLaneIds; k++) {
-    const uint32_t place = k * 32 + lane;
-    const Pair pair = place < count ? pairs[place] : 0;
-    room[place] = pair;
-    keys[k] = place < count ? stirred(row_of_pair(pair)) << kPlaceBits | place : UINT32_MAX;
-  }
-  sort_in_warp(keys, lane);
-  // Into the lanes that write neighbours.
-  __shared__ uint8_t turns[kWarps][kWarpIds];
-  uint8_t *turn = turns[threadIdx.x / 32];
-#pragma unroll
-  for (uint32_t k = 0; k < kLaneIds; k++) turn[lane * kLaneIds + k] = static_cast<uint8_t>(keys[k]);
-  __syncwarp();
-  for (uint32_t i = lane; i < count; i += 32) {
-    const Pair pair = room[turn[i]];
-    rows[i] = row_of_pair(pair);
-    positions[i] = static_cast<uint32_t>(pair);
-  }
-}
-
-// Of a bucket with one or a few favourite rows: takes the pairs of one row out, in their order, to `rows` and
-// `positions`, and moves the others together. Returns how many it took. By a block.
+// Of a bucket with one or a few favourite rows: takes the pairs of one row out, in their order, to `rows` and `positions`,
+// and moves the others together. Returns how many it took.
 __device__ __forceinline__ uint32_t take_favourite(Pair *pairs, uint32_t count, uint32_t *rows, uint32_t *positions) {
   __shared__ uint32_t favourite;
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, before_me = (1u << lane) - 1;
-  __syncthreads();
-  if (warp == 0) {
-    const uint32_t row = row_of_pair(pairs[static_cast<uint64_t>(lane) * count / 32]);
+  if (threadIdx.x < 32) {
+    const uint32_t row = row_of_pair(pairs[static_cast<uint64_t>(threadIdx.x) * count / 32]);
     const uint32_t same = __popc(__match_any_sync(kWarp, row));
     uint32_t most = same;
     for (uint32_t step = 1; step < 32; step *= 2) most = max(most, __shfl_xor_sync(kWarp, most, step));
-    if (lane == __ffs(__ballot_sync(kWarp, same == most)) - 1) favourite = row;
+    if (threadIdx.x == __ffs(__ballot_sync(kWarp, same == most)) - 1) favourite = row;
   }
   __syncthreads();
   const uint32_t wanted = favourite;
   uint32_t taken = 0, kept = 0;
   for (uint32_t tile = 0; tile < count; tile += kThreads * kThreadIds) {
-    const uint32_t first = tile + warp * 32 * kThreadIds + lane;
+    const uint32_t first = tile + threadIdx.x * kThreadIds;
     Pair mine[kThreadIds];
-#pragma unroll
-    for (uint32_t k = 0; k < kThreadIds; k++) mine[k] = pairs[min(first + k * 32, count - 1)];
     uint32_t hits = 0, all;
 #pragma unroll
     for (uint32_t k = 0; k < kThreadIds; k++) {
-      hits += __popc(__ballot_sync(kWarp, first + k * 32 < count && row_of_pair(mine[k]) == wanted));
+      mine[k] = first + k < count ? pairs[first + k] : 0;
+      hits += first + k < count && row_of_pair(mine[k]) == wanted;
     }
     // Also: all have read what is now written over.
-    uint32_t to = taken + __shfl_sync(kWarp, sum_before(lane == 0 ? hits : 0, all), 0);
-    uint32_t keep = kept + (first - lane - tile) - (to - taken);
+    const uint32_t before = sum_before<kThreads / 32>(hits, all);
+    uint32_t to = taken + before, keep = kept + threadIdx.x * kThreadIds - before;
 #pragma unroll
     for (uint32_t k = 0; k < kThreadIds; k++) {
-      const bool live = first + k * 32 < count, hit = live && row_of_pair(mine[k]) == wanted;
-      const uint32_t hitting = __ballot_sync(kWarp, hit), keeping = __ballot_sync(kWarp, live && !hit);
-      if (hit) {
-        rows[to + __popc(hitting & before_me)] = wanted;
-        positions[to + __popc(hitting & before_me)] = static_cast<uint32_t>(mine[k]);
-      } else if (live) {
-        pairs[keep + __popc(keeping & before_me)] = mine[k];
+      if (first + k >= count) continue;
+      if (row_of_pair(mine[k]) == wanted) {
+        rows[to] = wanted;
+        positions[to++] = static_cast<uint32_t>(mine[k]);
+      } else {
+        pairs[keep++] = mine[k];
       }
-      to += __popc(hitting);
-      keep += __popc(keeping);
     }
     taken += all;
     kept += min(kThreads * kThreadIds, count - tile) - all;
@@ -369,88 +272,71 @@ __device__ __forceinline__ uint32_t take_favourite(Pair *pairs, uint32_t count, 
   return taken;
 }
 
-// A warp a bucket; buckets with more than a warp sorts are then the block's.
+// A block a bucket.
 __global__ void __launch_bounds__(kThreads) sort_kernel(const __grid_constant__ Buckets job) {
-  __shared__ Pair room[kWarps * kWarpIds];
-  __shared__ uint32_t large[kWarps], large_count;
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t bucket = blockIdx.x * kWarps + warp;
-  if (threadIdx.x == 0) large_count = 0;
-  __syncthreads();
-  const uint32_t first = job.starts[bucket], last = job.starts[bucket + 1];
-  if (last - first <= kWarpIds) {
-    sort_bucket(job, job.pairs + first, last - first, room + warp * kWarpIds, job.rows + first, job.positions + first,
-                lane);
-  } else if (lane == 0) {
-    large[atomicAdd(&large_count, 1)] = bucket;
+  __shared__ Pair sorted[kMostSorted];
+  uint32_t begin = job.starts[blockIdx.x];
+  const uint32_t end = job.starts[blockIdx.x + 1];
+  if (blockIdx.x == 1u << job.log) {
+    for (uint32_t i = begin + threadIdx.x; i < end; i += kThreads) {
+      job.rows[i] = static_cast<uint32_t>(job.ids.rows);
+      job.positions[i] = static_cast<uint32_t>(job.pairs[i]);
+    }
+    return;
   }
-  __syncthreads();
-  const uint32_t all = large_count;
-  for (uint32_t n = 0; n < all; n++) {
-    uint32_t begin = job.starts[large[n]];
-    const uint32_t end = job.starts[large[n] + 1];
-    Pair *pairs = job.pairs + begin;
-    // A few rows at most fill a bucket by themselves, or somebody wants to see this sort fail.
-    for (int most = 0; most < 8 && end - begin > kWarpIds; most++) {
-      begin += take_favourite(pairs, end - begin, job.rows + begin, job.positions + begin);
-    }
-    const uint32_t count = end - begin;
-    if (count <= kWarpIds) {
-      if (warp == 0) sort_bucket(job, pairs, count, room, job.rows + begin, job.positions + begin, lane);
-      continue;
-    }
-    __syncthreads();
-    if (count <= kWarps * kWarpIds) {
-      for (uint32_t i = threadIdx.x; i < count; i += kThreads) room[i] = pairs[i];
-      pairs = room;
-    }
-    sort_together(pairs, count);
-    for (uint32_t i = threadIdx.x; i < count; i += kThreads) {
-      job.rows[begin + i] = row_of_pair(pairs[i]);
-      job.positions[begin + i] = static_cast<uint32_t>(pairs[i]);
-    }
-    __syncthreads();
+  Pair *pairs = job.pairs + begin;
+  // A few rows at most fill a bucket by themselves, or somebody wants to see this sort fail.
+  for (int most = 0; most < 8 && end - begin > kMostSorted; most++) {
+    begin += take_favourite(pairs, end - begin, job.rows + begin, job.positions + begin);
+  }
+  const uint32_t count = end - begin;
+  if (count <= kMostSorted) {
+    for (uint32_t i = threadIdx.x; i < count; i += kThreads) sorted[i] = pairs[i];
+    pairs = sorted;
+  }
+  sort_together(pairs, count);
+  for (uint32_t i = threadIdx.x; i < count; i += kThreads) {
+    job.rows[begin + i] = row_of_pair(pairs[i]);
+    job.positions[begin + i] = static_cast<uint32_t>(pairs[i]);
   }
 }
 
 // Few ids, all by one block.
-template <class Id>
-__global__ void __launch_bounds__(kFewThreads) few_kernel(const __grid_constant__ Ids ids, uint32_t *rows,
-                                                          uint32_t *positions, uint32_t *zeros, uint32_t zero_count) {
-  __shared__ Pair sorted[kFewIds];
-  for (uint32_t i = threadIdx.x; i < zero_count; i += kFewThreads) zeros[i] = 0;
-  for (uint32_t i = threadIdx.x; i < ids.count; i += kFewThreads) {
-    sorted[i] = pair_of(static_cast<uint32_t>(row_at<Id>(ids, i)), i);
+__global__ void __launch_bounds__(kThreads)
+    few_kernel(const __grid_constant__ Ids ids, uint32_t *rows, uint32_t *positions, uint32_t *zeros,
+               uint32_t zero_count) {
+  __shared__ Pair sorted[kMostSorted];
+  for (uint32_t i = threadIdx.x; i < zero_count; i += kThreads) zeros[i] = 0;
+  for (uint32_t i = threadIdx.x; i < ids.count; i += kThreads) {
+    sorted[i] = pair_of(static_cast<uint32_t>(row_at(ids, i)), i);
   }
   sort_together(sorted, ids.count);
-  for (uint32_t i = threadIdx.x; i < ids.count; i += kFewThreads) {
+  for (uint32_t i = threadIdx.x; i < ids.count; i += kThreads) {
     rows[i] = row_of_pair(sorted[i]);
     positions[i] = static_cast<uint32_t>(sorted[i]);
   }
 }
 
 // What a radix sort is given.
-template <class Id, class Key>
-__global__ void __launch_bounds__(kThreads) number_kernel(const __grid_constant__ Ids ids, Key *keys,
-                                                          uint32_t *positions, uint32_t *zeros, uint32_t zero_count) {
+template <class Key>
+__global__ void __launch_bounds__(kThreads)
+    number_kernel(const __grid_constant__ Ids ids, Key *keys, uint32_t *positions, uint32_t *zeros,
+                  uint32_t zero_count) {
   const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   if (i < zero_count) zeros[i] = 0;
   if (i >= ids.count) return;
-  keys[i] = static_cast<Key>(row_at<Id>(ids, i));
+  keys[i] = static_cast<Key>(row_at(ids, i));
   positions[i] = i;
 }
 
-template <class Kernel>
-cudaError_t load(Kernel kernel) {
-  cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(kernel));
-}
-
-template <class Id>
 cudaError_t load_kernels() {
-  for (const cudaError_t code :
-       {load(count_kernel<Id>), load(scan_kernel), load(write_kernel<Id>), load(sort_kernel), load(few_kernel<Id>),
-        load(number_kernel<Id, uint32_t>), load(number_kernel<Id, uint64_t>)}) {
+  cudaFuncAttributes attributes;
+  for (const void *kernel :
+       {reinterpret_cast<const void *>(count_kernel), reinterpret_cast<const void *>(scan_kernel),
+        reinterpret_cast<const void *>(write_kernel), reinterpret_cast<const void *>(sort_kernel),
+        reinterpret_cast<const void *>(few_kernel), reinterpret_cast<const void *>(number_kernel<uint32_t>),
+        reinterpret_cast<const void *>(number_kernel<uint64_t>)}) {
+    const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
     if (code != cudaSuccess) return code;
   }
   return cudaSuccess;
@@ -470,14 +356,12 @@ struct Results {
   const uint32_t *zeros;
 };
 
-// The ways of doing it: each takes its scratch, and then, unless that only counts or is too small, enqueues its
-// kernels.
+// The ways of doing it: each takes its scratch, and then, unless that only counts or is too small, enqueues its kernels.
 bool may_work(const Scratch &scratch, cudaError_t &code) {
   if (!scratch.counts_only() && !scratch.suffices()) code = cudaErrorInvalidValue;
   return code == cudaSuccess && !scratch.counts_only();
 }
 
-template <class Id>
 cudaError_t group_few(const Ids &ids, uint32_t zero_count, Scratch &scratch, Results &results, cudaStream_t stream) {
   uint32_t *zeros = scratch.take<uint32_t>(zero_count);
   uint32_t *rows = scratch.take<uint32_t>(ids.count);
@@ -485,22 +369,21 @@ cudaError_t group_few(const Ids &ids, uint32_t zero_count, Scratch &scratch, Res
   results = {rows, positions, zeros};
   cudaError_t code = cudaSuccess;
   if (!may_work(scratch, code)) return code;
-  few_kernel<Id><<<1, kFewThreads, 0, stream>>>(ids, rows, positions, zeros, zero_count);
+  few_kernel<<<1, kThreads, 0, stream>>>(ids, rows, positions, zeros, zero_count);
   return cudaGetLastError();
 }
 
-static_assert(split_bytes((1u << kMostLog) + 32) <= 48 << 10, "what kernels may use unasked");
-
-template <class Id>
 cudaError_t group_by_buckets(const Ids &ids, uint32_t zero_count, Scratch &scratch, Results &results,
                              cudaStream_t stream) {
   Buckets job{};
   job.ids = ids;
-  job.log = kLeastLog;
-  while (kBucketIds << job.log < ids.count) job.log++;
+  job.log = 3;
+  while (uint64_t{kBucketIds} << job.log < ids.count) job.log++;
   job.columns = ((1u << job.log) + 1 + 31) / 32 * 32;
-  job.tiles = (ids.count + kTile - 1) / kTile;
-  job.counts = scratch.take<uint32_t>(uint64_t{job.tiles} * job.columns);
+  const uint32_t least = (ids.count + kMostStretches - 1) / kMostStretches;
+  job.stretch = (least + 255) / 256 * 256;
+  job.stretches = (ids.count + job.stretch - 1) / job.stretch;
+  job.counts = scratch.take<uint32_t>(uint64_t{job.stretches} * job.columns);
   job.totals = scratch.take<uint32_t>(job.columns);
   job.starts = scratch.take<uint32_t>(job.columns + 1);
   job.pairs = scratch.take<Pair>(ids.count);
@@ -511,15 +394,18 @@ cudaError_t group_by_buckets(const Ids &ids, uint32_t zero_count, Scratch &scrat
   results = {job.rows, job.positions, job.zeros};
   cudaError_t code = cudaSuccess;
   if (!may_work(scratch, code)) return code;
-  const size_t counts_bytes = job.columns * sizeof(uint32_t);
-  count_kernel<Id><<<job.tiles, kThreads, counts_bytes, stream>>>(job);
+  const uint32_t blocks = (job.stretches + kSplitWarps - 1) / kSplitWarps;
+  const size_t shared = job.columns * sizeof(uint32_t);
+  count_kernel<<<blocks, kSplitThreads, kSplitWarps * shared, stream>>>(job);
   scan_kernel<<<job.columns / 32, kScanWarps * 32, 0, stream>>>(job);
-  write_kernel<Id><<<job.tiles, kThreads, split_bytes(job.columns), stream>>>(job);
-  sort_kernel<<<(1u << job.log) / kWarps, kThreads, 0, stream>>>(job);
+  write_kernel<<<blocks, kSplitThreads, (kSplitWarps + 1) * shared, stream>>>(job);
+  sort_kernel<<<(1u << job.log) + 1, kThreads, 0, stream>>>(job);
   return cudaGetLastError();
 }
 
-template <class Id, class Key>
+static_assert((kSplitWarps + 1) * (kMostBuckets + 32) * sizeof(uint32_t) <= 48 << 10, "what kernels may use unasked");
+
+template <class Key>
 cudaError_t group_by_radix(const Ids &ids, uint32_t zero_count, Scratch &scratch, Results &results,
                            cudaStream_t stream) {
   uint32_t *zeros = scratch.take<uint32_t>(zero_count);
@@ -527,48 +413,39 @@ cudaError_t group_by_radix(const Ids &ids, uint32_t zero_count, Scratch &scratch
   cudaError_t code = take_pairs(scratch, ids.count, bits_upto(ids.rows), pairs);
   if (!may_work(scratch, code)) return code;
   // Also the one zero behind whole windows has a thread.
-  const uint32_t blocks = ids.count / kThreads + 1;
-  number_kernel<Id, Key><<<blocks, kThreads, 0, stream>>>(ids, pairs.keys, pairs.positions, zeros, zero_count);
+  number_kernel<<<ids.count / kThreads + 1, kThreads, 0, stream>>>(ids, pairs.keys, pairs.positions, zeros, zero_count);
   code = cudaGetLastError();
   if (code == cudaSuccess) code = sort_pairs(pairs, stream);
   results = {pairs.keys, pairs.positions, zeros};
   return code;
 }
 
-template <class Id>
-cudaError_t group(const wmk_group_args &args, cudaStream_t stream) {
-  const Ids ids = {args.ids, static_cast<uint32_t>(args.count), args.first_row, args.rows};
+cudaError_t group(const wmk_group_args *args, cudaStream_t stream) {
+  if (args == nullptr) return load_kernels();
+  if (args->count == 0 || args->count > INT32_MAX || args->rows > INT64_MAX) return cudaErrorInvalidValue;
+  const Ids ids = {args->ids, args->id_bytes == 8, static_cast<uint32_t>(args->count), args->first_row, args->rows};
   const uint32_t zero_count = ids.count / WMK_GROUP_WINDOW + 1;
-  Scratch scratch(args.scratch, args.scratch_bytes);
+  Scratch scratch(args->scratch, args->scratch_bytes);
   Results results{};
   cudaError_t code;
-  if (args.rows > UINT32_MAX) {
-    code = group_by_radix<Id, uint64_t>(ids, zero_count, scratch, results, stream);
-  } else if (ids.count <= kFewIds) {
-    code = group_few<Id>(ids, zero_count, scratch, results, stream);
-  } else if (ids.count <= kMostBucketed && args.ascends == 0) {
-    code = group_by_buckets<Id>(ids, zero_count, scratch, results, stream);
+  if (args->rows > UINT32_MAX) {
+    code = group_by_radix<uint64_t>(ids, zero_count, scratch, results, stream);
+  } else if (ids.count <= kMostSorted) {
+    code = group_few(ids, zero_count, scratch, results, stream);
+  } else if (ids.count <= kMostBucketed && args->ascends == 0) {
+    code = group_by_buckets(ids, zero_count, scratch, results, stream);
   } else {
-    code = group_by_radix<Id, uint32_t>(ids, zero_count, scratch, results, stream);
+    code = group_by_radix<uint32_t>(ids, zero_count, scratch, results, stream);
   }
   if (code != cudaSuccess) return code;
   if (scratch.counts_only()) {
-    *args.needed_bytes = scratch.taken_bytes();
+    *args->needed_bytes = scratch.taken_bytes();
     return cudaSuccess;
   }
-  *args.rows_at = reinterpret_cast<uint64_t>(results.rows);
-  *args.positions_at = reinterpret_cast<uint64_t>(results.positions);
-  *args.zeros_at = reinterpret_cast<uint64_t>(results.zeros);
+  *args->rows_at = reinterpret_cast<uint64_t>(results.rows);
+  *args->positions_at = reinterpret_cast<uint64_t>(results.positions);
+  *args->zeros_at = reinterpret_cast<uint64_t>(results.zeros);
   return cudaSuccess;
-}
-
-cudaError_t group(const wmk_group_args *args, cudaStream_t stream) {
-  if (args == nullptr) {
-    const cudaError_t code = load_kernels<int32_t>();
-    return code != cudaSuccess ? code : load_kernels<int64_t>();
-  }
-  if (args->count == 0 || args->count > INT32_MAX || args->rows > INT64_MAX) return cudaErrorInvalidValue;
-  return args->id_bytes == 8 ? group<int64_t>(*args, stream) : group<int32_t>(*args, stream);
 }
 
 }  // namespace

@@ -12,8 +12,9 @@ template <class Key>
 cudaError_t radix_sort(Pairs<Key> &pairs, void *room, cudaStream_t stream) {
   cub::DoubleBuffer<Key> keys(pairs.keys, pairs.other_keys);
   cub::DoubleBuffer<uint32_t> positions(pairs.positions, pairs.other_positions);
-  const cudaError_t code = cub::DeviceRadixSort::SortPairs(
-      room, pairs.room_bytes, keys, positions, static_cast<int>(pairs.count), 0, static_cast<int>(pairs.bits), stream);
+  const cudaError_t code =
+      cub::DeviceRadixSort::SortPairs(room, pairs.room_bytes, keys, positions, static_cast<int>(pairs.count), 0,
+                                      static_cast<int>(pairs.bits), stream);
   if (room == nullptr) return code;
   pairs.keys = keys.Current();
   pairs.other_keys = keys.Alternate();

@@ -7,8 +7,8 @@
 
 namespace wmk {
 
-// Keys (uint32_t or uint64_t) and the positions they had, in scratch memory. The caller fills both arrays, and after
-// the sort they are the sorted ones, elsewhere.
+// Keys (uint32_t or uint64_t) and the positions they had, in scratch memory. The caller fills both arrays, and after the sort
+// they are the sorted ones, elsewhere.
 template <class Key>
 struct Pairs {
   Key *keys;

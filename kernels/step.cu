@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kFlight = 4;
 constexpr int kTeamRows = 8;
-constexpr bool kPrepares = true;
+constexpr bool kPrepares = false;
 constexpr int kBlocks = 4;
 
 template <Kind kKind, bool kFloatRow, bool kFloatGradient, bool kAligned>

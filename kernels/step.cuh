@@ -1,13 +1,12 @@
-// The gradient step over sorted rows. A team of lanes (a warp, for short rows less) looks at a few neighbouring sorted
-// rows; where one differs from the one before, a row begins, and the team sums its gradients, which are the next ones
-// in the order, and changes the row. Sums stay in registers; a lane has a piece of the columns. While a row is on its
-// way, the next one's memory is asked for.
+// The gradient step over sorted rows. A team of lanes (a warp, for short rows less) looks at a few neighbouring sorted rows;
+// where one differs from the one before, a row begins, and the team sums its gradients, which are the next ones in the
+// order, and changes the row. Sums stay in registers; a lane has a piece of the columns. While a row is on its way, the next
+// one's memory is asked for.
 //
 // Rows with many gradients would keep a team busy long after the others are done. So they are found and begun first, by
-// blocks of their own: a warp for each of their runs of 512 and for each 32 columns writes the sum of the run to
-// memory, and the warp that comes last adds the sums of the runs and changes the row. In a window of 64 sorted rows one
-// row with more gradients than that begins at most, and so does one run of a row that began before: so many sums have
-// places.
+// blocks of their own: a warp for each of their runs of 512 and for each 32 columns writes the sum of the run to memory, and
+// the warp that comes last adds the sums of the runs and changes the row. In a window of 64 sorted rows one row with more
+// gradients than that begins at most, and so does one run of a row that began before: so many sums have places.
 //
 // Sorted rows are only asked to be equal or not: any order with equal rows together would do.
 #pragma once
@@ -104,8 +103,8 @@ struct Columns {
       : first(piece * kCount), live(min(static_cast<int>(step.cols) - static_cast<int>(first), kCount)) {}
 };
 
-// What a lane reads of gradients: the pieces of its columns. Behind the last column it reads that again, so that all
-// lanes always load, without a branch that could wait. kAligned: pieces are aligned and rows are whole pieces.
+// What a lane reads of gradients: the pieces of its columns. Behind the last column it reads that again, so that all lanes
+// always load, without a branch that could wait. kAligned: pieces are aligned and rows are whole pieces.
 template <bool kFloats, bool kAligned, int kCount>
 class Gradients {
  public:
@@ -235,29 +234,23 @@ struct Row {
     if constexpr (kKind == Kind::kAdam) load_floats(state_at + step.second_bytes, second);
   }
 
-  // What lies behind the columns that have gradients stays as it is. kWhole: a piece has gradients or none.
-  template <bool kWhole>
-  __device__ __forceinline__ void change(const Step &step, const row_factors &factors, int live,
+  // What lies behind the columns that have gradients stays as it is.
+  __device__ __forceinline__ void change(const Step &step, const row_powers &powers, int live,
                                          const float (&sum)[kCount]) {
-    if (kWhole && live <= 0) return;
 #pragma unroll
     for (int e = 0; e < kCount; e++) {
+      if (e >= live) continue;
       const float w = row.get(e, step.bf16_row);
-      float next, m = 0, v = 0;
-      if constexpr (kKind != Kind::kSgd) m = first[e];
-      if constexpr (kKind == Kind::kAdam) v = second[e];
+      float next;
       if constexpr (kKind == Kind::kSgd) {
         next = sgd(step.how, w, sum[e]);
       } else if constexpr (kKind == Kind::kAdam) {
-        next = lazy_adam(step.how, factors, w, sum[e], m, v);
+        next = lazy_adam(step.how, powers, w, sum[e], first[e], second[e]);
       } else {
-        next = step.how.optimizer == optimizer_rms_prop ? rms_prop(step.how, w, sum[e], m)
-                                                        : ada_grad(step.how, w, sum[e], m);
+        next = step.how.optimizer == optimizer_rms_prop ? rms_prop(step.how, w, sum[e], first[e])
+                                                        : ada_grad(step.how, w, sum[e], first[e]);
       }
-      if (!kWhole && e >= live) continue;
       row.set(e, next, step.bf16_row);
-      if constexpr (kKind != Kind::kSgd) first[e] = m;
-      if constexpr (kKind == Kind::kAdam) second[e] = v;
     }
   }
 
@@ -286,10 +279,9 @@ struct Team {
 };
 
 // A team changes a row, whose gradients `sum(columns, row, sums)` sums after or before it loads `row`.
-template <Kind kKind, bool kFloats, bool kWhole, int kCount, class Sum>
+template <Kind kKind, bool kFloats, int kCount, class Sum>
 __device__ __forceinline__ void change_row(const Step &step, const Found &found, uint64_t key, const Team &team,
                                            Sum sum) {
-  // Nothing is made of the powers before the row is on its way.
   row_powers powers{};
   if constexpr (kKind == Kind::kAdam) powers = step.powers[key];
   for (uint32_t piece = team.number; piece < step.pieces; piece += team.count) {
@@ -297,9 +289,7 @@ __device__ __forceinline__ void change_row(const Step &step, const Found &found,
     float sums[kCount];
     Row<kKind, kFloats, kCount> row;
     sum(columns, row, sums);
-    row_factors factors{};
-    if constexpr (kKind == Kind::kAdam) factors = factors_of(step.how, next_powers(step.how, powers));
-    row.template change<kWhole>(step, factors, columns.live, sums);
+    row.change(step, next_powers(step.how, powers), columns.live, sums);
     row.store(step, found, columns.first);
   }
   if constexpr (kKind == Kind::kAdam) {
@@ -337,9 +327,9 @@ __device__ __forceinline__ void few_gradients(const Step &step, uint32_t head, u
     end = end_of(step, head, key, min(head + kManyGradients, step.count));
   }
   const Found found = find<kKind>(step, head, key);
-  change_row<kKind, kFloatRow, kAligned, kCount>(
+  change_row<kKind, kFloatRow, kCount>(
       step, found, key, team,
-      [&](const Columns<kCount> &columns, Row<kKind, kFloatRow, kCount> &row, float (&sum)[kCount]) {
+      [&](const Columns<kCount> &columns, Row<kKind, kFloatRow, kCount> &row, float(&sum)[kCount]) {
         const Gradients<kFloatGradient, kAligned, kCount> gradients(step, columns);
         const auto first = gradients.load(position);
         if (single) {
@@ -368,8 +358,8 @@ __device__ __forceinline__ void prepare(const Step &step, uint32_t head, const T
   if constexpr (kKind == Kind::kAdam) prefetch(reinterpret_cast<uint64_t>(step.powers + key));
 }
 
-// The first place in [begin, end) of which `before` is not true, or `end`; it is true of a beginning of them. By a
-// warp, for all its lanes.
+// The first place in [begin, end) of which `before` is not true, or `end`; it is true of a beginning of them. By a warp, for
+// all its lanes.
 template <class Before>
 __device__ __forceinline__ uint32_t first_not(uint32_t begin, uint32_t end, uint32_t lane, Before before) {
   while (begin < end) {
@@ -474,9 +464,9 @@ __device__ __forceinline__ void sum_run(const Step &step, const Run &run, uint32
   if (before + 1 != runs_of(run) * step.chunks) return;
   __threadfence();
   const Found found = find<kKind>(step, run.head, run.key);
-  change_row<kKind, kFloatRow, false, kCount>(
+  change_row<kKind, kFloatRow, kCount>(
       step, found, run.key, Team{lane, 32, kWarp},
-      [&](const Columns<kCount> &columns, Row<kKind, kFloatRow, kCount> &row, float (&sum)[kCount]) {
+      [&](const Columns<kCount> &columns, Row<kKind, kFloatRow, kCount> &row, float(&sum)[kCount]) {
         row.load(step, found, columns.first);
         add_runs<kCount>(step, run, columns.first, sum);
       });
@@ -507,8 +497,7 @@ __device__ __forceinline__ void many_gradients(const Step &step) {
   }
 }
 
-// What a kernel is compiled for: whether rows and gradients are floats (else of 16 bits), gradients aligned and whole
-// pieces.
+// What a kernel is compiled for: whether rows and gradients are floats (else of 16 bits), gradients aligned and whole pieces.
 template <Kind kKindOf, bool kFloatRowOf, bool kFloatGradientOf, bool kAlignedOf>
 struct Shape {
   static constexpr Kind kKind = kKindOf;
@@ -517,8 +506,7 @@ struct Shape {
   static constexpr int kCount = kKind == Kind::kSgd && !kFloatRow && !kFloatGradient ? 8 : 4;
 };
 
-// kFlight: gradients on their way at a time; kTeamRows: sorted rows that a team looks at; kPrepares: asks for the next
-// one.
+// kFlight: gradients on their way at a time; kTeamRows: sorted rows that a team looks at; kPrepares: asks for the next one.
 template <class S, int kFlight, int kTeamRows, bool kPrepares, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks) step_kernel(const __grid_constant__ Step step) {
   constexpr int kCount = S::kCount;

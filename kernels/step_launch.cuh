@@ -81,8 +81,7 @@ inline cudaError_t launch_step(const wmk_step_args &args, const Choice &choice, 
   if (!scratch.suffices()) return cudaErrorInvalidValue;
   const uint32_t blocks = step.run_blocks + (args.blocks < step.tiles ? args.blocks : step.tiles);
   void *parameters[] = {&step};
-  return cudaLaunchKernel(reinterpret_cast<const void *>(choice.kernel), dim3(blocks), dim3(kThreads), parameters, 0,
-                          stream);
+  return cudaLaunchKernel(reinterpret_cast<const void *>(choice.kernel), dim3(blocks), dim3(kThreads), parameters, 0, stream);
 }
 
 }  // namespace wmk

@@ -255,7 +255,7 @@ bool optimizer() {
         e.w = wmk::sgd(r, e.w, e.g);
         break;
       case wmk::optimizer_lazy_adam:
-        e.w = wmk::lazy_adam(r, wmk::factors_of(r, powers), e.w, e.g, e.first, e.second);
+        e.w = wmk::lazy_adam(r, powers, e.w, e.g, e.first, e.second);
         break;
       case wmk::optimizer_rms_prop:
         e.w = wmk::rms_prop(r, e.w, e.g, e.first);

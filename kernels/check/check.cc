@@ -43,7 +43,6 @@ int main(int argc, char **argv) {
   section("rows", [&] { check_rows(tally, rounds); });
   section("counts", [&] { check_counts(tally); });
   section("caches", [&] { check_caches(tally, rounds); });
-  section("groups", [&] { check_groups(tally); });
   section("learning", [&] { check_learning(tally, rounds); });
   section("dealt rows", [&] { check_dealt(tally); });
   section("meetings", [&] { check_meetings(tally); });

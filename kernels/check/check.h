@@ -26,7 +26,5 @@ void check_graph(Tally &tally, bool quick);
 void check_lists(Tally &tally, bool quick);
 // The gradient step; `rounds` times all widths.
 void check_learning(Tally &tally, int rounds);
-// What a gradient step begins with: ids brought together by row.
-void check_groups(Tally &tally);
 // Rows dealt to ranks, and values that are set.
 void check_dealt(Tally &tally);

@@ -1,13 +1,15 @@
-// The gradient step against the rule, on the host: gradients of a row summed in runs of 512, left to right, in float;
-// the formulas of the optimizers in float, every operation rounded, which must agree in every bit, and in double,
-// within a bound. All bytes of table and states are compared, so what must not be touched is checked too.
+// The gradient step against the rule, on the host: gradients of a row summed in runs of 512, left to right, in float; the
+// formulas of the optimizers in float, every operation rounded, which must agree in every bit, and in double, within a
+// bound. All bytes of table and states are compared, so what must not be touched is checked too.
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 
 #include "../args_learning.h"
 #include "../common/optimizer.h"
-#include "spread.h"
+#include "check.h"
 
 namespace {
 
@@ -44,6 +46,10 @@ void write_float(uint32_t dtype, uint8_t *at, float value) {
   }
 }
 
+// How ids are spread over the rows.
+enum Spread { kUniform, kOneRow, kHalfOneRow, kFewRows, kSkewed, kNowhere, kSpreads };
+const char *spread_names[] = {"uniform", "one row", "half of them one row", "few rows", "skewed", "nowhere"};
+
 struct Case {
   uint32_t optimizer, adam_w, table_dtype, gradient_dtype;
   int id_bytes;
@@ -57,18 +63,39 @@ struct Case {
 
   std::string text() const {
     char words[400];
-    snprintf(
-        words, sizeof words,
-        "optimizer %u%s on %s by %s, ids of %d bytes, %s, rows %lld from %llu of %llu, count %lld, cols %d, strides "
-        "%llu and %llu, gradients from %llu, listed %d, blocks %u",
-        optimizer, adam_w ? " (w)" : "", dtype_name(table_dtype), dtype_name(gradient_dtype), id_bytes,
-        spread_names[spread], static_cast<long long>(rows), static_cast<unsigned long long>(first_row),
-        static_cast<unsigned long long>(rows_said), static_cast<long long>(count), cols,
-        static_cast<unsigned long long>(row_elements), static_cast<unsigned long long>(gradient_elements),
-        static_cast<unsigned long long>(gradient_first), listed, blocks);
+    snprintf(words, sizeof words,
+             "optimizer %u%s on %s by %s, ids of %d bytes, %s, rows %lld from %llu of %llu, count %lld, cols %d, strides "
+             "%llu and %llu, gradients from %llu, listed %d, blocks %u",
+             optimizer, adam_w ? " (w)" : "", dtype_name(table_dtype), dtype_name(gradient_dtype), id_bytes,
+             spread_names[spread], static_cast<long long>(rows), static_cast<unsigned long long>(first_row),
+             static_cast<unsigned long long>(rows_said), static_cast<long long>(count), cols,
+             static_cast<unsigned long long>(row_elements), static_cast<unsigned long long>(gradient_elements),
+             static_cast<unsigned long long>(gradient_first), listed, blocks);
     return words;
   }
 };
+
+std::vector<int64_t> make_ids(Random &random, const Case &c) {
+  std::vector<int64_t> ids(c.count);
+  const int64_t favourite = random.below(c.rows);
+  for (auto &id : ids) {
+    int64_t row = random.below(c.rows);
+    if (c.spread == kOneRow || (c.spread == kHalfOneRow && random.below(2))) row = favourite;
+    if (c.spread == kFewRows) row = random.below(std::min<int64_t>(c.rows, 7)) * (c.rows / std::min<int64_t>(c.rows, 7));
+    if (c.spread == kSkewed) row = static_cast<int64_t>(c.rows * std::pow(random.below(1 << 20) / double(1 << 20), 8));
+    id = c.first_row + row;
+    // Rows of others, and none.
+    const bool stray = c.spread == kNowhere || random.below(20) == 0;
+    if (stray && c.first_row > 0 && random.below(2)) {
+      id = random.below(c.first_row);
+    } else if (stray && (random.below(2) || c.rows_said != static_cast<uint64_t>(c.rows))) {
+      id = -1 - static_cast<int64_t>(random.below(1 << 20));
+    } else if (stray) {
+      id = c.first_row + c.rows + random.below(1000);
+    }
+  }
+  return ids;
+}
 
 struct Parameters {
   float learning_rate, weight_decay, epsilon, beta1, beta2, alpha;
@@ -153,6 +180,20 @@ float sum_by_runs(const std::vector<float> &gradients) {
   return all;
 }
 
+// Asks how much scratch is needed and calls again with it.
+template <class Args>
+void call(int (*op)(const Args *, wmk_stream), Args &args, Device *&scratch) {
+  uint64_t needed = 0;
+  args.scratch = 0;
+  args.needed_bytes = &needed;
+  CUDA(op(&args, nullptr));
+  scratch = new Device(needed);
+  scratch->poison();
+  args.scratch = scratch->address();
+  args.scratch_bytes = needed;
+  CUDA(op(&args, nullptr));
+}
+
 template <class T>
 std::vector<uint8_t> bytes_of(const std::vector<T> &values) {
   std::vector<uint8_t> bytes(values.size() * sizeof(T));
@@ -164,7 +205,7 @@ bool step_case(Random &random, const Case &c) {
   const auto uniform = [&] { return static_cast<float>(random.below(1 << 24)) / (1 << 23) - 1; };
   const size_t elt = dtype_bytes(c.table_dtype), gradient_elt = dtype_bytes(c.gradient_dtype);
   const int states = c.optimizer == optimizer_sgd ? 0 : c.optimizer == optimizer_lazy_adam ? 2 : 1;
-  const auto ids = make_ids(random, {c.spread, c.rows, c.count, c.first_row, c.rows_said});
+  const auto ids = make_ids(random, c);
 
   // What is there before.
   std::vector<uint8_t> table(c.rows * c.row_elements * elt, 0x5a);
@@ -221,8 +262,7 @@ bool step_case(Random &random, const Case &c) {
       const double precise = update_in_double(c, p, power[0], power[1], w, sum, *first, *second);
       const float next = update_in_float(c, p, power[0], power[1], w, sum, first, second);
       // 4 units in the last place of what takes part.
-      worst =
-          std::max(worst, std::fabs(next - precise) / (std::fabs(precise) + std::fabs(w) + std::fabs(sum)) * (1 << 22));
+      worst = std::max(worst, std::fabs(next - precise) / (std::fabs(precise) + std::fabs(w) + std::fabs(sum)) * (1 << 22));
       write_float(c.table_dtype, at, next);
     }
   }
@@ -282,8 +322,7 @@ bool step_case(Random &random, const Case &c) {
   step.table_dtype = c.table_dtype;
   step.blocks = c.blocks;
 
-  // The rows somewhere else: row r where row rows - 1 - r is in a second table, states read there and written to a
-  // third.
+  // The rows somewhere else: row r where row rows - 1 - r is in a second table, states read there and written to a third.
   Device other_table(table.size()), other_state(state.size() * 4), places(c.count * 8), sources(c.count * 8),
       targets(c.count * 8);
   if (c.listed) {
@@ -352,12 +391,75 @@ bool step_case(Random &random, const Case &c) {
   return right;
 }
 
+// Every position once, equal rows together and in the order of their positions, what is no row at the end, and zeros.
+bool group_case(Random &random, Spread spread, int64_t rows, int64_t count, int id_bytes, bool ascends) {
+  Case c{};
+  c.spread = spread;
+  c.rows = c.rows_said = rows;
+  c.count = count;
+  c.first_row = random.below(2) ? 0 : random.below(100000);
+  const auto ids = make_ids(random, c);
+  Device ids_at(count * id_bytes);
+  if (id_bytes == 8) {
+    ids_at.put(ids);
+  } else {
+    ids_at.put(std::vector<int32_t>(ids.begin(), ids.end()));
+  }
+  uint64_t rows_at = 0, positions_at = 0, zeros_at = 0;
+  wmk_group_args args{};
+  args.ids = ids_at.as<void>();
+  args.count = count;
+  args.first_row = c.first_row;
+  args.rows = rows;
+  args.id_bytes = id_bytes;
+  args.ascends = ascends;
+  args.rows_at = &rows_at;
+  args.positions_at = &positions_at;
+  args.zeros_at = &zeros_at;
+  Device *scratch = nullptr;
+  call(wmk_group, args, scratch);
+  CUDA(cudaDeviceSynchronize());
+  const auto read = [&](uint64_t at, size_t words) {
+    std::vector<uint32_t> got(words, 0xffffffff);
+    if (at >= scratch->address() && at + words * 4 <= scratch->address() + scratch->bytes()) {
+      CUDA(cudaMemcpy(got.data(), reinterpret_cast<void *>(at), words * 4, cudaMemcpyDeviceToHost));
+    }
+    return got;
+  };
+  const auto got = read(rows_at, count), positions = read(positions_at, count);
+  const auto zeros = read(zeros_at, count / WMK_GROUP_WINDOW + 1);
+  delete scratch;
+  bool right = std::all_of(zeros.begin(), zeros.end(), [](uint32_t zero) { return zero == 0; });
+  std::vector<bool> seen(count);
+  std::map<uint32_t, int> begun;
+  for (int64_t i = 0; right && i < count; i++) {
+    const uint32_t position = positions[i];
+    right = position < count && !seen[position];
+    if (!right) break;
+    seen[position] = true;
+    const int64_t row = ids[position] - static_cast<int64_t>(c.first_row);
+    const bool named = ids[position] >= 0 && row >= 0 && row < rows;
+    right = got[i] == (named ? row : rows);
+    if (i > 0 && got[i] == got[i - 1]) {
+      right = right && positions[i - 1] < position;
+    } else {
+      right = right && begun[got[i]]++ == 0;
+    }
+    if (i > 0) right = right && got[i - 1] <= (ascends ? got[i] : rows) && !(got[i - 1] == rows && got[i] != rows);
+  }
+  if (!right) {
+    fprintf(stderr, "WRONG group: %lld ids of %d bytes over %lld rows, %s, ascends %d\n", static_cast<long long>(count),
+            id_bytes, static_cast<long long>(rows), spread_names[spread], ascends);
+  }
+  return right;
+}
+
 }  // namespace
 
 void check_learning(Tally &tally, int rounds) {
   Random random{2024};
-  const auto run = [&](uint32_t optimizer, uint32_t table, uint32_t gradient, Spread spread, int64_t rows,
-                       int64_t count, int cols) {
+  const auto run = [&](uint32_t optimizer, uint32_t table, uint32_t gradient, Spread spread, int64_t rows, int64_t count,
+                       int cols) {
     Case c{};
     c.optimizer = optimizer;
     c.adam_w = random.below(2);
@@ -403,8 +505,7 @@ void check_learning(Tally &tally, int rounds) {
     }
   }
   for (int round = 0; round < rounds; round++) {
-    for (int cols :
-         {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 64, 65, 100, 127, 128, 129, 200, 256, 300, 1000, 1030}) {
+    for (int cols : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 64, 65, 100, 127, 128, 129, 200, 256, 300, 1000, 1030}) {
       const Spread spread = static_cast<Spread>(random.below(kSpreads));
       const int64_t count = random.one_of<int64_t>({1, 50, 700, 2000, cols > 300 ? 3000 : 20000});
       run(optimizer(), dtype(), dtype(), spread, 1 + random.below(2000), count, cols);
@@ -413,4 +514,13 @@ void check_learning(Tally &tally, int rounds) {
   // A row with a hundred thousand gradients, among others.
   run(optimizer_lazy_adam, dtype_float, dtype_float, kHalfOneRow, 3000, 200000, 16);
   run(optimizer_sgd, dtype_half, dtype_bf16, kOneRow, 3000, 100000, 9);
+  for (int64_t count : {1, 2, 3, 63, 64, 1000, 2047, 2048, 2049, 5000, 70000, 524288, 524289}) {
+    for (int spread = 0; spread < kSpreads; spread++) {
+      if (count > 100000 && spread != kUniform && spread != kHalfOneRow) continue;
+      for (bool ascends : {false, true}) {
+        const int64_t rows = random.one_of<int64_t>({1, 5, 1000, 100000, 8 << 20});
+        tally.count(group_case(random, static_cast<Spread>(spread), rows, count, random.below(2) ? 8 : 4, ascends));
+      }
+    }
+  }
 }

@@ -1,5 +1,5 @@
-// Times the gradient step on the current device: 131,072 gradients of 128 floats (64 MiB) on a table of 8.4 million
-// rows, 64 batches in turn. Microseconds of the work on the device, back to back.
+// Times the gradient step on the current device: 131,072 gradients of 128 floats (64 MiB) on a table of 8.4 million rows, 64
+// batches in turn. Microseconds of the work on the device, back to back.
 //   time_learning [N] [variants]    only line N (0 for all); the step alone also by variants of its kernel
 
 #include <algorithm>
@@ -83,11 +83,16 @@ struct Variant {
 template <Kind kKind>
 std::vector<Variant> variants() {
   using S = Shape<kKind, true, true, true>;
-#define VARIANT(FLIGHT, ROWS, PREPARES, BLOCKS)                                                                      \
-  {                                                                                                                  \
-    #FLIGHT " " #ROWS " " #PREPARES " " #BLOCKS, { step_kernel<S, FLIGHT, ROWS, PREPARES, BLOCKS>, S::kCount, ROWS } \
+#define VARIANT(FLIGHT, ROWS, PREPARES, BLOCKS)                                                \
+  {                                                                                            \
+    #FLIGHT " " #ROWS " " #PREPARES " " #BLOCKS, {                                             \
+      step_kernel<S, FLIGHT, ROWS, PREPARES, BLOCKS>, S::kCount, ROWS                          \
+    }                                                                                          \
   }
-  return {VARIANT(4, 8, false, 4), VARIANT(4, 8, true, 4), VARIANT(4, 4, true, 4), VARIANT(4, 8, true, 5)};
+  return {VARIANT(4, 8, false, 3), VARIANT(4, 8, false, 4), VARIANT(4, 8, false, 5), VARIANT(4, 4, false, 4),
+          VARIANT(4, 16, false, 4), VARIANT(4, 4, true, 3), VARIANT(4, 8, true, 3), VARIANT(4, 8, true, 4),
+          VARIANT(4, 8, true, 5), VARIANT(4, 16, true, 4), VARIANT(8, 8, false, 3), VARIANT(8, 8, true, 4),
+          VARIANT(2, 8, false, 5), VARIANT(2, 8, true, 6)};
 }
 
 }  // namespace
@@ -122,15 +127,15 @@ int main(int argc, char **argv) {
   };
   printf("%-32s %8s %8s %8s %8s %10s\n", "microseconds", "in order", "group", "step", "both", "distinct");
   int line = 0;
-  for (const Row &row :
-       {Row{"uniform, SGD", 0, optimizer_sgd, dtype_float}, Row{"uniform, Adam", 0, optimizer_lazy_adam, dtype_float},
-        Row{"Zipf 0.99, Adam", 0.99, optimizer_lazy_adam, dtype_float},
-        Row{"Zipf 0.99, SGD", 0.99, optimizer_sgd, dtype_float},
-        Row{"Zipf 0.80, Adam", 0.80, optimizer_lazy_adam, dtype_float},
-        Row{"one row, Adam", -1, optimizer_lazy_adam, dtype_float},
-        Row{"uniform, AdaGrad", 0, optimizer_ada_grad, dtype_float},
-        Row{"uniform, SGD, half by half", 0, optimizer_sgd, dtype_half},
-        Row{"uniform, Adam, half by half", 0, optimizer_lazy_adam, dtype_half}}) {
+  for (const Row &row : {Row{"uniform, SGD", 0, optimizer_sgd, dtype_float},
+                         Row{"uniform, Adam", 0, optimizer_lazy_adam, dtype_float},
+                         Row{"Zipf 0.99, Adam", 0.99, optimizer_lazy_adam, dtype_float},
+                         Row{"Zipf 0.99, SGD", 0.99, optimizer_sgd, dtype_float},
+                         Row{"Zipf 0.80, Adam", 0.80, optimizer_lazy_adam, dtype_float},
+                         Row{"one row, Adam", -1, optimizer_lazy_adam, dtype_float},
+                         Row{"uniform, AdaGrad", 0, optimizer_ada_grad, dtype_float},
+                         Row{"uniform, SGD, half by half", 0, optimizer_sgd, dtype_half},
+                         Row{"uniform, Adam, half by half", 0, optimizer_lazy_adam, dtype_half}}) {
     line++;
     if (only != 0 && line != only) continue;
     size_t distinct = 0;
@@ -197,7 +202,8 @@ int main(int argc, char **argv) {
     printf("%-32s %8.1f %8.1f %8.1f %8.1f %10zu\n", row.name, sort_us, group_us, step_us, both_us, distinct);
     fflush(stdout);
     if (!all_variants || row.dtype != dtype_float || row.optimizer == optimizer_ada_grad) continue;
-    const auto tried = row.optimizer == optimizer_sgd ? variants<Kind::kSgd>() : variants<Kind::kAdam>();
+    const auto tried = row.optimizer == optimizer_sgd ? variants<Kind::kSgd>()
+                                                      : variants<Kind::kAdam>();
     for (const Variant &variant : tried) {
       const double us = time_us([&] {
         again();

@@ -1,6 +1,6 @@
-// How an optimizer changes one element of a row, all in float, every operation rounded by itself: a fused product and
-// sum would differ in the last bits, and so platforms would. (Where the host has such an instruction its compiler is to
-// be told: -ffp-contract=off.) src/platform/cpu/learning/rule.rs is the same in Rust; a test compares the two.
+// How an optimizer changes one element of a row, all in float, every operation rounded by itself: a fused product and sum
+// would differ in the last bits, and so platforms would. (Where the host has such an instruction its compiler is to be told:
+// -ffp-contract=off.) src/platform/cpu/learning/rule.rs is the same in Rust; a test compares the two.
 #pragma once
 
 #include <math.h>
@@ -35,10 +35,6 @@ WMK_FN float plus(float a, float b) {
 
 WMK_FN float minus(float a, float b) { return plus(a, -b); }
 
-// Quotient and square root. GPUs take long ways for a zero, which rows without a gradient are full of.
-WMK_FN float over(float a, float b) { return a == 0 && b > 0 ? a : a / b; }
-WMK_FN float root(float x) { return x == 0 ? x : sqrtf(x); }
-
 // An optimizer and its parameters at the time of a step.
 struct rule {
   uint32_t optimizer;
@@ -61,16 +57,6 @@ WMK_FN row_powers next_powers(const rule &r, row_powers last) {
   return {times(last.beta1_power, r.beta1), times(last.beta2_power, r.beta2)};
 }
 
-// What follows from the powers for all elements of a row, so that each has only one division.
-struct row_factors {
-  float rate;      // by which the mean moves the row, less the bias that it began with
-  float unbiased;  // the same for the square
-};
-
-WMK_FN row_factors factors_of(const rule &r, row_powers now) {
-  return {r.learning_rate / minus(1.0f, now.beta1_power), 1.0f / minus(1.0f, now.beta2_power)};
-}
-
 // The gradient with the weight's decay in it.
 WMK_FN float decayed(const rule &r, float w, float g) { return plus(g, times(r.weight_decay, w)); }
 
@@ -84,11 +70,11 @@ WMK_FN float averaged_square(float keep, float average, float x) {
   return plus(times(keep, average), times(times(minus(1.0f, keep), x), x));
 }
 
-// The new value of an element `w` with the summed gradient `g`; `first` and `second` are its states (m and v of Adam; v
-// of RMSProp and the sum of squares of AdaGrad are `first`), `factors` those of the row's new powers.
+// The new value of an element `w` with the summed gradient `g`; `first` and `second` are its states (m and v of Adam; v of
+// RMSProp and the sum of squares of AdaGrad are `first`), `powers` the new ones of its row.
 WMK_FN float sgd(const rule &r, float w, float g) { return minus(w, times(r.learning_rate, decayed(r, w, g))); }
 
-WMK_FN float lazy_adam(const rule &r, row_factors factors, float w, float g, float &first, float &second) {
+WMK_FN float lazy_adam(const rule &r, row_powers powers, float w, float g, float &first, float &second) {
   if (r.adam_w) {
     w = minus(w, times(times(r.learning_rate, r.weight_decay), w));
   } else {
@@ -96,20 +82,23 @@ WMK_FN float lazy_adam(const rule &r, row_factors factors, float w, float g, flo
   }
   first = averaged(r.beta1, first, g);
   second = averaged_square(r.beta2, second, g);
-  const float spread = plus(root(times(second, factors.unbiased)), r.epsilon);
-  return minus(w, over(times(factors.rate, first), spread));
+  // The divisions of a row, so that an element has only one.
+  const float rate = r.learning_rate / minus(1.0f, powers.beta1_power);
+  const float unbiased = 1.0f / minus(1.0f, powers.beta2_power);
+  const float spread = plus(sqrtf(times(second, unbiased)), r.epsilon);
+  return minus(w, times(rate, first) / spread);
 }
 
 WMK_FN float rms_prop(const rule &r, float w, float g, float &first) {
   g = decayed(r, w, g);
   first = averaged_square(r.alpha, first, g);
-  return minus(w, over(times(r.learning_rate, g), plus(root(first), r.epsilon)));
+  return minus(w, times(r.learning_rate, g) / plus(sqrtf(first), r.epsilon));
 }
 
 WMK_FN float ada_grad(const rule &r, float w, float g, float &first) {
   g = decayed(r, w, g);
   first = plus(first, times(g, g));
-  return minus(w, over(times(r.learning_rate, g), plus(root(first), r.epsilon)));
+  return minus(w, times(r.learning_rate, g) / plus(sqrtf(first), r.epsilon));
 }
 
 }  // namespace wmk
