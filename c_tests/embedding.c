@@ -233,6 +233,10 @@ static void refused(wm_rank* r) {
     d = good, d.sizes[0] = 101;
     EXPECT(VALUE, make(&made, comm, odd ? d : good, NULL, 0));
     CHECK_HAS(wholememory_get_last_error(), "101");
+    d = good, d.sizes[1] = 17;
+    EXPECT(VALUE, make(&made, comm, odd ? d : good, NULL, 0));
+    CHECK_HAS(wholememory_get_last_error(), "sizes[1]");
+    CHECK_HAS(wholememory_get_last_error(), "17");
     d = good, d.dtype = WHOLEMEMORY_DT_HALF;
     EXPECT(VALUE, make(&made, comm, odd ? d : good, NULL, 0));
     CHECK_HAS(wholememory_get_last_error(), "HALF");

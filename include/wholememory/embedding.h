@@ -171,8 +171,10 @@ wholememory_error_code_t wholememory_embedding_gather(wholememory_embedding_t wh
  * return; other ranks see the rows after a barrier that follows its end.
  *
  * Errors (on the failing rank alone; the others go on without it): INVALID_INPUT for NULL, dead or foreign objects, an embedding without optimizer,
- * wrong shapes or dtypes; LOGIC_ERROR for gradients that are not as many as indices; CUDA_ERROR. On all ranks: OUT_OF_MEMORY; LOGIC_ERROR if they pass different
- * embeddings or one that a rank has destroyed; COMMUNICATION_ERROR.
+ * wrong shapes or dtypes, data that cannot be reached, gradients with other columns than those of the lowest rank that has some; LOGIC_ERROR for
+ * gradients that are not as many as indices and for data that is not aligned to its elements; INVALID_VALUE for spans that leave the address
+ * space; CUDA_ERROR. On all ranks: OUT_OF_MEMORY; LOGIC_ERROR if they pass different embeddings or one that a rank has destroyed;
+ * COMMUNICATION_ERROR.
  */
 wholememory_error_code_t wholememory_embedding_gather_gradient_apply(wholememory_embedding_t wholememory_embedding,
                                                                      wholememory_tensor_t indices,

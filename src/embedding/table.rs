@@ -87,17 +87,14 @@ impl Embedding {
             .as_ref()
             .map_err(Clone::clone)
             .and_then(|(request, geometry)| {
-                let mut terms = vec![
-                    Term::new("round_robin_size", request.round_robin_size),
+                let policy = request.policy.as_ref();
+                let terms = vec![
                     Term::new("sizes[0]", geometry.logical_rows),
+                    Term::new("sizes[1]", geometry.cols),
+                    Term::new("dtype", geometry.dtype),
+                    Term::new("round_robin_size", request.round_robin_size),
+                    policy.map_or_else(|| Term::new("cache_policy", "none"), CachePolicy::term),
                 ];
-                terms.extend(shape::terms(&geometry.allocated()));
-                terms.push(
-                    request
-                        .policy
-                        .as_ref()
-                        .map_or_else(|| Term::new("cache_policy", "none"), CachePolicy::term),
-                );
                 let size = shape::allocation(&geometry.allocated())?;
                 Ok(MallocRequest {
                     total_bytes: size.total_bytes,

@@ -109,7 +109,10 @@ impl Plan {
             }
         };
         let unknown = |what: &str, raw: u32, known: &str| {
-            Error::new(Kind::InvalidValue, format!("{what} is {raw}, known are {known}"))
+            Error::new(
+                Kind::InvalidValue,
+                format!("{what} is {}, known are {known}", raw as i32),
+            )
         };
         let memory_type = MemoryType::from_raw(request.memory_type).ok_or_else(|| {
             unknown(
@@ -204,7 +207,7 @@ mod tests {
                     location: u32::MAX,
                     ..request()
                 },
-                "memory_location is 4294967295",
+                "memory_location is -1",
             ),
             (
                 MallocRequest {

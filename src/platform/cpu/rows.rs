@@ -278,8 +278,9 @@ fn prefetch(row: *const u8, bytes: usize) {
     prefetch_line(row.wrapping_add((bytes - 1).min(LINE_BYTES)));
 }
 
+/// Asks for the line of memory at an address, whatever it is.
 #[inline(always)]
-fn prefetch_line(at: *const u8) {
+pub(super) fn prefetch_line(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -25,7 +25,7 @@ use args::{
 use std::ptr::null_mut;
 
 /// Blocks that read rows of the host's memory: few of them keep the bus busy, and stay close to each other.
-const HOST_BLOCKS: u32 = 132;
+const HOST_BLOCKS: u32 = 33;
 
 impl CudaPlatform {
     /// Everything but the scratch. `base` is kept for as long as the arguments are used.

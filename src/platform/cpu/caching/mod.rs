@@ -18,13 +18,16 @@ use crate::platform::caching::{
 use crate::platform::{Indices, Launch, Places, Stream, Table};
 use crate::span::Address;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Bytes of memory that looking up one id touches: its tags, half of them.
 const LOOKUP_BYTES: usize = 128;
 
 /// Ids that a thread looks up at a time.
 const PART_IDS: usize = 4096;
+
+/// Ids whose sets are asked for before the first of them is looked up.
+const AHEAD_IDS: usize = 16;
 
 /// A row that was missed, and the place of its id.
 #[derive(Clone, Copy)]
@@ -153,16 +156,25 @@ fn adjust(
             return;
         }
         let (mut looked, mut found) = (0, 0);
-        for position in positions {
-            // SAFETY: below the count.
-            let Some(row) = part.own_row(unsafe { list.get(position) }) else {
-                continue;
-            };
-            looked += 1;
-            if part.count_use(row) {
-                found += 1;
-            } else {
-                candidates.push(Candidate { row, position });
+        let mut batch = [None; AHEAD_IDS];
+        for begin in positions.clone().step_by(AHEAD_IDS) {
+            let ids = begin..(begin + AHEAD_IDS).min(positions.end);
+            for (slot, position) in batch.iter_mut().zip(ids.clone()) {
+                // SAFETY: below the count.
+                *slot = part.own_row(unsafe { list.get(position) }).map(|row| {
+                    let home = part.home(row);
+                    part.prefetch(home);
+                    (row, home)
+                });
+            }
+            for (slot, position) in batch.iter().zip(ids) {
+                let Some((row, home)) = *slot else { continue };
+                looked += 1;
+                if part.count_use(row, home) {
+                    found += 1;
+                } else {
+                    candidates.push(Candidate { row, position });
+                }
             }
         }
         lookups.fetch_add(looked, Relaxed);
@@ -218,7 +230,14 @@ fn look_up(view: &CacheView<'_>, gather: &CachedGather<'_>) -> Result<Vec<i64>> 
     pool::run(count.div_ceil(PART_IDS), bytes, &|k| {
         let begin = k * PART_IDS;
         let (mut looked, mut found) = (0, 0);
-        for position in begin..(begin + PART_IDS).min(count) {
+        let end = (begin + PART_IDS).min(count);
+        for position in begin..end {
+            if (position - begin).is_multiple_of(AHEAD_IDS) {
+                for ahead in position..(position + AHEAD_IDS).min(end) {
+                    // SAFETY: below the count.
+                    reader.prefetch(unsafe { list.get(ahead) });
+                }
+            }
             // SAFETY: below the count.
             let id = unsafe { list.get(position) };
             let line = reader.line(id);
@@ -281,19 +300,41 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The address of the line of a row, if it is in one.
-    fn line(&self, id: u64) -> Option<*const u8> {
+    /// The rank, the number there, and the set of a row; `None` for ids that name none.
+    #[inline(always)]
+    fn place(&self, id: u64) -> Option<(usize, u64, usize)> {
         let geometry = &self.view.geometry;
         if id >= geometry.rows {
             return None;
         }
-        let (rank, row) = (id / geometry.rank_rows, id % geometry.rank_rows);
+        let (rank, row) = match geometry.ranks {
+            1 => (0, id),
+            _ => (id / geometry.rank_rows, id % geometry.rank_rows),
+        };
+        let set = formulas::set_of(row, formulas::hash(row), self.sets, self.whole);
+        Some((rank as usize, row, set as usize))
+    }
+
+    #[inline(always)]
+    fn tags(&self, rank: usize) -> &'a [AtomicU32] {
         // SAFETY: the tags of a rank, mapped while the caller holds the view.
-        let tags = unsafe { part::tags_at(self.view.tags[rank as usize], geometry.lines()) };
-        let set = formulas::set_of(row, formulas::hash(row), self.sets, self.whole) as usize;
+        unsafe { part::tags_at(self.view.tags[rank], self.view.geometry.lines()) }
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, id: u64) {
+        if let Some((rank, _, set)) = self.place(id) {
+            part::prefetch_tags(self.tags(rank), set);
+        }
+    }
+
+    /// The address of the line of a row, if it is in one.
+    #[inline(always)]
+    fn line(&self, id: u64) -> Option<*const u8> {
+        let (rank, row, set) = self.place(id)?;
         let first = set * SET_LINES as usize;
-        let line = part::find_tag(&tags[first..], row)?;
-        let lines = self.view.lines[rank as usize].0;
+        let line = part::find_tag(&self.tags(rank)[first..], row)?;
+        let lines = self.view.lines[rank].0;
         Some((lines + (first + line) * self.view.row_stride_bytes) as *const u8)
     }
 }

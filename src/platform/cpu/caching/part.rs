@@ -2,6 +2,7 @@
 
 use super::formulas::{MOST_COUNT, counted, estimate, halved, hash, raised, set_of, sketch_word};
 use crate::platform::caching::{CacheCounters, CacheView, HEAD_BYTES, SET_BYTES, SET_LINES, StateLines};
+use crate::platform::cpu::rows::prefetch_line;
 use crate::span::Address;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -89,14 +90,23 @@ pub struct Home {
     hash: u64,
 }
 
-/// Finds `row` among the tags of a set, which begin at `tags`.
+/// Finds `row` among the tags of a set, which begin at `tags`. Nobody changes them meanwhile: rows enter in turn.
 #[inline(always)]
 pub fn find_tag(tags: &[AtomicU32], row: u64) -> Option<usize> {
+    let tags: &[AtomicU32; LINES] = tags.first_chunk()?;
+    // SAFETY: as many words, of the same layout; the orders of their accesses are those of the turns.
+    let tags: [u32; LINES] = unsafe { std::mem::transmute_copy(tags) };
     let wanted = row as u32 + 1;
-    let hits = (0..LINES).fold(0u32, |hits, line| {
-        hits | u32::from(tags[line].load(Relaxed) == wanted) << line
-    });
+    let hits = (0..LINES).fold(0u32, |hits, line| hits | u32::from(tags[line] == wanted) << line);
     (hits != 0).then(|| hits.trailing_zeros() as usize)
+}
+
+/// Asks for what a lookup of the row of `home` in these tags reads.
+#[inline(always)]
+pub fn prefetch_tags(tags: &[AtomicU32], set: usize) {
+    let first = tags.as_ptr().wrapping_add(set * LINES).cast::<u8>();
+    prefetch_line(first);
+    prefetch_line(first.wrapping_add(64));
 }
 
 /// The tags of one rank.
@@ -159,9 +169,17 @@ impl<'a> Part<'a> {
         &self.sketch[sketch_word(hash, self.sketch.len() as u64) as usize]
     }
 
-    /// Counts a use of a row. True if it is in a line.
-    pub fn count_use(&self, row: u64) -> bool {
-        let home = self.home(row);
+    /// Asks for what [`count_use`](Part::count_use) is about to read.
+    #[inline(always)]
+    pub fn prefetch(&self, home: Home) {
+        prefetch_tags(self.tags, home.set);
+        prefetch_line((&raw const self.sets[home.set]).cast());
+        prefetch_line((&raw const *self.sketch_of(home.hash)).cast());
+    }
+
+    /// Counts a use of a row, whose home is `home`. True if it is in a line.
+    #[inline(always)]
+    pub fn count_use(&self, row: u64, home: Home) -> bool {
         if let Some(line) = self.find(row, home) {
             self.sets[home.set].count_use(line);
             return true;
