@@ -206,7 +206,7 @@ static int train(ranks_t *ranks, const settings_t *settings, const words_t *word
     }
   }
   if (ranks->rank == 0) {
-    printf("the loss fell from %.5f to %.5f\n", first, last);
+    printf("the loss fell from %.5f to %.5f (means of five steps)\n", first, last);
     fflush(stdout);
   }
   if (settings->cached) print_hit_rate(ranks, embedding);

@@ -423,8 +423,9 @@ int main(int argc, char **argv) {
       "small is a gather of one row, malloc is create and free, load goes into a table written before,\n"
       "load-fresh is create and load, meet a gather of no rows from a DISTRIBUTED table (its ranks meet twice),\n"
       "replay a gather that was recorded in a CUDA graph, embedding a gather through a cache in its third turn over the\n"
-      "batches (note: its hit rate, and that of the best fixed rows), step a gradient step, sample and weighted draw\n"
-      "neighbours in a generated graph, unique appends them to their centers. Beside some calls stands a reference: the same work without the library.",
+      "batches (note: its hit rate, and with one rank that of the best fixed rows), step a gradient step, sample and\n"
+      "weighted draw neighbours of 200,000 centers in a generated graph of 2 million nodes, unique appends them to\n"
+      "their centers. Beside some calls stands a reference: the same work without the library.",
       "", options};
   command_t command = options_begin(&program, argc, argv);
   int rank = 0;
