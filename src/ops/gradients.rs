@@ -6,7 +6,8 @@ use super::leg::{Circle, Field};
 use super::operand::Data;
 use super::owners::{Delivery, Owners, Parcel, deliver, keep};
 use super::route::deal;
-use crate::error::{Error, Kind, Result, ensure, fail};
+use super::serving::{not_recording, take_part};
+use crate::error::{Error, Result, ensure, fail};
 use crate::kinds::{AllocationType, DType};
 use crate::memory::{MappedBases, Memory};
 use crate::platform::caching::CacheView;
@@ -65,20 +66,16 @@ pub fn apply_gradients(
 ) -> Result<()> {
     let comm = learner.table.communicator();
     let platform = comm.platform();
-    let recording = comm.size() > 1 && platform.is_capturing(stream)?;
-    platform.within(&mut || {
-        if !recording {
-            return run(learner, mine.clone(), buffers, stream);
-        }
-        // The others are served on a stream that does its work now, so that the recording stays whole.
-        let refused = Error::new(
-            Kind::NotSupported,
+    let own = match comm.size() {
+        1 => Ok(()),
+        _ => not_recording(
+            platform,
+            stream,
             "a gradient step over several ranks meets them on the host, which a recording stream (graph capture) cannot do",
-        );
-        let aside = platform.side_stream();
-        let outcome = run(learner, Err(refused), buffers, aside);
-        platform.synchronize(aside)?;
-        outcome
+        ),
+    };
+    take_part(platform, stream, own, &mut |own, stream| {
+        run(learner, own.and_then(|()| mine.clone()), buffers, stream)
     })
 }
 

@@ -17,6 +17,7 @@ pub mod random;
 mod route;
 pub mod sampling;
 mod scatter;
+mod serving;
 
 pub use env_test::env_test;
 pub use gather::{gather, gather_dealt};

@@ -11,8 +11,10 @@ use wholegraph::error::{Error, Kind, Result};
 use wholegraph::kinds::{DType, Location, MemoryType};
 use wholegraph::ops;
 use wholegraph::ops::sampling::{SampleContexts, Sampling};
+use wholegraph::ops::{Gradients, Learner, apply_gradients};
 use wholegraph::platform::cpu::CpuPlatform;
 use wholegraph::platform::graph::GraphKernels;
+use wholegraph::platform::learning::{LearningKernels, OptimizerKind, Rule};
 use wholegraph::platform::{
     Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Stream,
     Table as KernelTable, Transport,
@@ -58,6 +60,10 @@ impl Platform for Streams {
 
     fn graph(&self) -> &dyn GraphKernels {
         CpuPlatform.graph()
+    }
+
+    fn learning(&self) -> &dyn LearningKernels {
+        CpuPlatform.learning()
     }
 
     fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
@@ -314,6 +320,81 @@ fn one_records_a_sample(comm: &Arc<Communicator>, streams: &Streams, memory_type
     }
 }
 
+/// Every rank has a gradient of ones for every row; a step of SGD at rate 1/4 takes a quarter off for each rank that takes part.
+fn one_records_a_step(comm: &Arc<Communicator>, streams: &Streams, memory_type: MemoryType) {
+    let whole = |row: i64, col: usize| (row * 16 + col as i64) as f32;
+    let place = (memory_type, Location::Host);
+    let table = Table::new(comm, place, DType::Float, ROWS, (4, 4, 0), None);
+    table.visit(|row, col, element| element.copy_from_slice(&whole(row, col as usize).to_ne_bytes()));
+    comm.barrier().unwrap();
+    let learner = Learner {
+        table: &table.memory,
+        dtype: DType::Float,
+        cols: 4,
+        stride: 4,
+        rows: ROWS as u64,
+        dealt: None,
+        rule: Rule {
+            optimizer: OptimizerKind::Sgd,
+            adam_w: 0,
+            learning_rate: 0.25,
+            weight_decay: 0.0,
+            epsilon: 0.0,
+            beta1: 0.0,
+            beta2: 0.0,
+            alpha: 0.0,
+        },
+        elements: None,
+        element_offsets: &[],
+        elements_stride: 0,
+        powers: None,
+        cache: None,
+    };
+    let mut steps = 0.0;
+    for (culprit, stream, kind) in [
+        (0, RECORDING, Kind::NotSupported),
+        (2, RECORDING, Kind::NotSupported),
+        (1, UNASKABLE, Kind::Cuda),
+    ] {
+        let refused = comm.rank() == culprit;
+        let mut ids = Ids::new(DType::Int64, &(0..ROWS).collect::<Vec<_>>(), 0);
+        let mut ones = vec![1f32; ROWS as usize * 4];
+        let gradients = pointer(
+            describe(&[ROWS, 4], &[4, 1], 0, DType::Float),
+            ones.as_mut_ptr() as usize,
+        );
+        let mine = Gradients {
+            indices: &ids.operand(),
+            gradients: &gradients,
+        };
+        streams.take();
+        let own = if refused { stream } else { WORKING };
+        let done = apply_gradients(&learner, Ok(mine), &Heap::default(), own);
+        let used = streams.take();
+        std::hint::black_box(&ones);
+        if refused {
+            let error = done.unwrap_err();
+            assert_eq!(error.kind, kind, "{error}");
+            assert!(!used.contains_key(&stream.0), "{used:?}");
+            assert!(used[&SIDE.0] >= 1, "{used:?}");
+        } else {
+            done.unwrap();
+        }
+        steps += 1.0;
+        comm.barrier().unwrap();
+        table.visit(|row, col, element| {
+            let got = f32::from_ne_bytes((&*element).try_into().unwrap());
+            assert_eq!(
+                got,
+                whole(row, col as usize) - 0.5 * steps,
+                "row {row} column {col}"
+            );
+        });
+        comm.barrier().unwrap();
+    }
+    table.memory.free().unwrap();
+}
+
 /// Three ranks make a communicator, the shy ones on a platform that fails them alone.
 fn three_ranks(shy: Option<i32>, body: impl Fn(i32, Result<Arc<Communicator>>, &Streams) + Sync) {
     let id = UniqueId::create().unwrap();
@@ -341,6 +422,7 @@ fn a_rank_that_records_is_refused_alone() {
         for memory_type in [MemoryType::Distributed, MemoryType::Hierarchy] {
             one_records(&comm, streams, memory_type);
             one_records_a_sample(&comm, streams, memory_type);
+            one_records_a_step(&comm, streams, memory_type);
         }
         comm.destroy().unwrap();
     });

@@ -9,6 +9,7 @@ use crate::ops::operand::Data;
 use crate::ops::owners::{Delivery, Parcel, deliver, keep};
 use crate::ops::plan::{Holder, Operation, Plan, Request, plan};
 use crate::ops::route::{deal, lease};
+use crate::ops::serving::{not_recording, take_part};
 use crate::ops::{Buffers, Scratch};
 use crate::platform::caching::{CachedGather, Misses};
 use crate::platform::learning::RoundRobin;
@@ -43,21 +44,15 @@ pub fn gather(
     stream: Stream,
 ) -> Result<()> {
     let platform = cache.comm.platform();
-    let recording = platform.is_capturing(stream)?;
     let _leases = (lease(indices), lease(output));
-    platform.within(&mut || {
-        if !recording {
-            return run(cache, named, Ok(indices), output, adjust, buffers, stream);
-        }
-        // The others are served on a stream that does its work now, so that the recording stays whole.
-        let refused = Error::new(
-            Kind::NotSupported,
-            "a cached table is ordered among several streams, which a recording stream (graph capture) cannot take part in",
-        );
-        let aside = platform.side_stream();
-        let outcome = run(cache, named, Err(refused), output, adjust, buffers, aside);
-        platform.synchronize(aside)?;
-        outcome
+    let own = not_recording(
+        platform,
+        stream,
+        "a cached table is ordered among several streams, which a recording stream (graph capture) cannot take part in",
+    );
+    take_part(platform, stream, own, &mut |own, stream| {
+        let indices = own.map(|()| indices);
+        run(cache, named, indices, output, adjust, buffers, stream)
     })
 }
 

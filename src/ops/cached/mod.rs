@@ -195,9 +195,10 @@ impl Cache {
         stream: Stream,
     ) -> Result<()> {
         let platform = self.comm.platform();
-        let (mine, stream) = match platform.is_capturing(stream)? {
-            false => (mine.and_then(|()| platform.check_stream(stream)), stream),
-            true => (refuse_recording(operation), platform.side_stream()),
+        let (mine, stream) = match platform.is_capturing(stream) {
+            Ok(false) => (mine.and_then(|()| platform.check_stream(stream)), stream),
+            Ok(true) => (refuse_recording(operation), platform.side_stream()),
+            Err(unknown) => (Err(unknown), platform.side_stream()),
         };
         let session = self.comm.enter(operation)?;
         let leases = mine.and_then(|()| self.leases());

@@ -1,0 +1,43 @@
+//! Collective calls of ranks that cannot do anything for themselves: whatever keeps them, the others are waiting for them.
+
+use crate::error::{Error, Kind, Result};
+use crate::platform::{Platform, Stream};
+
+/// Whether a call may use `stream`: NOT_SUPPORTED with `refusal` while it records, CUDA_ERROR where the driver will not say.
+pub fn not_recording(platform: &dyn Platform, stream: Stream, refusal: &str) -> Result<()> {
+    match platform.is_capturing(stream) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(Error::new(Kind::NotSupported, refusal)),
+        Err(unknown) => Err(unknown),
+    }
+}
+
+/// Runs a collective call, given what keeps the rank from it (`own`) and the stream to use. A rank that is kept runs it with that
+/// failure, so that it takes part with nothing and alone returns it, on a stream that does its work now: a recording stays whole.
+/// The same where the platform cannot be entered.
+/// # Errors
+/// Those of `call`, CUDA_ERROR.
+pub fn take_part(
+    platform: &dyn Platform,
+    stream: Stream,
+    own: Result<()>,
+    call: &mut dyn FnMut(Result<()>, Stream) -> Result<()>,
+) -> Result<()> {
+    let stream = if own.is_ok() {
+        stream
+    } else {
+        platform.side_stream()
+    };
+    let mut done = None;
+    let entered = platform.within(&mut || {
+        done = Some(call(own.clone(), stream));
+        match own {
+            Ok(()) => Ok(()),
+            Err(_) => platform.synchronize(stream),
+        }
+    });
+    match done {
+        Some(outcome) => outcome.and(entered),
+        None => call(own.and(entered), stream),
+    }
+}
