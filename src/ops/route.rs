@@ -6,6 +6,7 @@ use super::hierarchy::{Circles, Nodes};
 use super::leg::{Circle, Field, gather_with_workspace};
 use super::operand::Data;
 use super::plan::{Holder, Operation, Plan, Request, plan};
+use super::serving::take_part;
 use super::{Buffers, Scratch, exchange, hierarchy};
 use crate::comm::{Communicator, Session};
 use crate::error::{Result, ensure};
@@ -142,32 +143,13 @@ impl Call<'_> {
         })
     }
 
-    /// A rank whose own checks fail moves nothing and serves the others. One that records does so on a stream of the platform:
-    /// its own stream neither gets work that nobody would do now nor is waited for, so the recording stays whole.
+    /// A rank whose own checks fail moves nothing and serves the others.
     fn together(&self, memory: &Memory) -> Result<()> {
-        let recording = self.check_recording(memory);
-        if let Err(refused) = recording {
-            let platform = memory.communicator().platform();
-            let call = Call {
-                stream: platform.side_stream(),
-                ..*self
-            };
-            let mut served = None;
-            // Scratch may be allocated in spite of the recording; and the others are served in any case.
-            let _ = platform.within(&mut || {
-                served = Some(call.together_unless(memory, Err(refused.clone())));
-                // The scratch may be the graph's, which is replayed when it likes.
-                platform.synchronize(call.stream)
-            });
-            return served.unwrap_or_else(|| call.together_unless(memory, Err(refused)));
-        }
-        let mut done = None;
-        // The others are waiting, also for a rank whose platform lets it do nothing.
-        let _ = memory.communicator().platform().within(&mut || {
-            done = Some(self.together_unless(memory, Ok(())));
-            Ok(())
-        });
-        done.unwrap_or_else(|| self.together_unless(memory, Ok(())))
+        let platform = memory.communicator().platform();
+        let own = self.check_recording(memory);
+        take_part(platform, self.stream, own, &mut |own, stream| {
+            Call { stream, ..*self }.together_unless(memory, own)
+        })
     }
 
     fn together_unless(&self, memory: &Memory, prior: Result<()>) -> Result<()> {

@@ -11,12 +11,13 @@ mod tests;
 use super::Buffers;
 use super::arrays::{as_array, id_dtype, one_dim};
 use super::route::lease;
+use super::serving::{not_recording, take_part};
 use crate::comm::{Communicator, Session};
 use crate::error::{Error, Result, ensure};
 use crate::kinds::{DType, MemoryType};
 use crate::memory::{Memory, Route};
 use crate::platform::graph::Take;
-use crate::platform::{self, Bootstrap, Platform, Stream};
+use crate::platform::{self, Bootstrap, Stream};
 use crate::span::Address;
 use crate::tensor::{Operand, Storage};
 use reading::Request;
@@ -44,6 +45,9 @@ pub struct SampleContexts {
 }
 
 const NAME: &str = "sampling of neighbours";
+/// What a stream that records is told.
+const RECORDING: &str = "sampling of neighbours waits for the size of its outputs, which a recording stream \
+                         (graph capture) cannot do";
 
 /// The memory type that matters for the engine; plain memory counts as mapped.
 fn distributed(operand: &Operand) -> Option<MemoryType> {
@@ -194,31 +198,18 @@ impl Sampling {
                 Some(platform) => platform,
                 None => platform::current()?,
             };
-            refuse_recording(platform, stream)?;
+            not_recording(platform, stream, RECORDING)?;
             return platform.within(&mut || request(platform, stream).read());
         };
         let platform = first.communicator().platform();
-        // The others are waiting, also for a rank that records and for one whose platform lets it do nothing. A stream that
-        // records neither gets work that nobody would do now nor is waited for.
-        let recording = refuse_recording(platform, stream);
-        let stream = match recording {
-            Ok(()) => stream,
-            Err(_) => platform.side_stream(),
-        };
-        let refused = recording.is_err();
-        let checked = recording.and(checked);
-        let request = request(platform, stream);
-        let mut done = None;
-        let _ = platform.within(&mut || {
-            done = Some(self.with_others(&request, first.communicator(), checked.clone()));
-            // The scratch may be the graph's, which is replayed when it likes.
-            if refused {
-                platform.synchronize(stream)
-            } else {
-                Ok(())
-            }
-        });
-        done.unwrap_or_else(|| self.with_others(&request, first.communicator(), checked.clone()))
+        let own = not_recording(platform, stream, RECORDING);
+        take_part(platform, stream, own, &mut |own, stream| {
+            self.with_others(
+                &request(platform, stream),
+                first.communicator(),
+                own.and(checked.clone()),
+            )
+        })
     }
 
     fn with_others(
@@ -237,16 +228,6 @@ impl Sampling {
         }
         request.fetch(comm, checked)
     }
-}
-
-/// The size of the outputs is read back, which a recording stream cannot wait for.
-fn refuse_recording(platform: &dyn Platform, stream: Stream) -> Result<()> {
-    ensure!(
-        !platform.is_capturing(stream)?,
-        NotSupported,
-        "{NAME} waits for the size of its outputs, which a recording stream (graph capture) cannot do"
-    );
-    Ok(())
 }
 
 /// Meet, so that what the others wrote before is there; work, unless the own checks failed; meet, so that they may write

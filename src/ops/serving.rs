@@ -14,7 +14,8 @@ pub fn not_recording(platform: &dyn Platform, stream: Stream, refusal: &str) -> 
 
 /// Runs a collective call, given what keeps the rank from it (`own`) and the stream to use. A rank that is kept runs it with that
 /// failure, so that it takes part with nothing and alone returns it, on a stream that does its work now: a recording stays whole.
-/// The same where the platform cannot be entered.
+/// That stream is waited for, since the scratch may be the recorded graph's, which is replayed when it likes. A rank whose platform
+/// cannot be entered takes part with nothing as well.
 /// # Errors
 /// Those of `call`, CUDA_ERROR.
 pub fn take_part(

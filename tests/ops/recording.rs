@@ -1,17 +1,20 @@
-//! Ranks whose stream records a graph, on a platform that tells what becomes of each stream: their calls are refused without
-//! a touch of the recording, and the others get their rows.
+//! Ranks whose stream records a graph, or whose platform cannot be entered, on a platform that tells what becomes of each stream:
+//! their calls are refused without a touch of a recording, and the others get their rows.
 
 use crate::grid::{Grid, Ids, describe, pointer, value};
 use crate::heap::Heap;
 use crate::moving::{Table, gather_and_check};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use wholegraph::comm::{Communicator, UniqueId};
+use wholegraph::embedding::{Access, CachePolicy, Embedding, Request};
 use wholegraph::error::{Error, Kind, Result};
 use wholegraph::kinds::{DType, Location, MemoryType};
 use wholegraph::ops;
 use wholegraph::ops::sampling::{SampleContexts, Sampling};
 use wholegraph::ops::{Gradients, Learner, apply_gradients};
+use wholegraph::platform::caching::{AfterWriteBack, CacheKernels};
 use wholegraph::platform::cpu::CpuPlatform;
 use wholegraph::platform::graph::GraphKernels;
 use wholegraph::platform::learning::{LearningKernels, OptimizerKind, Rule};
@@ -24,13 +27,24 @@ use wholegraph::span::Address;
 const RECORDING: Stream = Stream(77);
 /// Cannot be asked while another stream records.
 const UNASKABLE: Stream = Stream(78);
+/// A working one, of a platform that cannot be entered meanwhile.
+const SHUT: Stream = Stream(79);
 const WORKING: Stream = Stream(5);
 const SIDE: Stream = Stream(2);
+
+/// The rank that is refused, for its stream, with which code.
+const REFUSALS: [(usize, Stream, Kind); 4] = [
+    (0, RECORDING, Kind::NotSupported),
+    (2, RECORDING, Kind::NotSupported),
+    (1, UNASKABLE, Kind::Cuda),
+    (1, SHUT, Kind::Cuda),
+];
 
 /// The CPU platform with streams that are told apart, and how often each was used.
 #[derive(Default)]
 struct Streams {
     uses: Mutex<BTreeMap<usize, usize>>,
+    is_shut: AtomicBool,
     /// Fails to get acquainted, by itself.
     is_shy: bool,
 }
@@ -42,6 +56,29 @@ impl Streams {
 
     fn take(&self) -> BTreeMap<usize, usize> {
         std::mem::take(&mut self.uses.lock().unwrap())
+    }
+
+    /// What `call` returned, given `stream`, and how often it used which.
+    fn watch<T>(&self, stream: Stream, call: impl FnOnce(Stream) -> T) -> (T, BTreeMap<usize, usize>) {
+        self.take();
+        self.is_shut.store(stream == SHUT, Ordering::Relaxed);
+        let done = call(stream);
+        self.is_shut.store(false, Ordering::Relaxed);
+        (done, self.take())
+    }
+}
+
+/// Its call failed with `kind`, and left a stream that records alone.
+fn assert_refused(done: Result<()>, used: &BTreeMap<usize, usize>, (stream, kind): (Stream, Kind)) {
+    let error = done.unwrap_err();
+    assert_eq!(error.kind, kind, "{error}");
+    if kind == Kind::NotSupported {
+        assert!(error.what.contains("recording"), "{error}");
+    }
+    if stream != SHUT {
+        assert!(!used.contains_key(&stream.0), "{used:?}");
+        // The scratch is the caller's again: its last use was waited for.
+        assert!(used[&SIDE.0] >= 1, "{used:?}");
     }
 }
 
@@ -64,6 +101,10 @@ impl Platform for Streams {
 
     fn learning(&self) -> &dyn LearningKernels {
         CpuPlatform.learning()
+    }
+
+    fn caching(&self) -> &dyn CacheKernels {
+        CpuPlatform.caching()
     }
 
     fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
@@ -93,6 +134,13 @@ impl Platform for Streams {
 
     fn side_stream(&self) -> Stream {
         SIDE
+    }
+
+    fn within(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        match self.is_shut.load(Ordering::Relaxed) {
+            true => Err(Error::new(Kind::Cuda, "the device is lost")),
+            false => work(),
+        }
     }
 }
 
@@ -212,25 +260,13 @@ fn one_records(comm: &Arc<Communicator>, streams: &Streams, memory_type: MemoryT
     let untouched = Grid::new(DType::Float, ROWS as usize, 4, 4, 0);
     let mut want = Grid::new(DType::Float, ROWS as usize, 4, 4, 0);
     (0..ROWS as usize).for_each(|i| want.set(i, |col| value(0, ROWS - 1 - i as i64, col)));
-    for (culprit, stream, kind) in [
-        (0, RECORDING, Kind::NotSupported),
-        (2, RECORDING, Kind::NotSupported),
-        (1, UNASKABLE, Kind::Cuda),
-    ] {
-        streams.take();
+    for (culprit, stream, kind) in REFUSALS {
         let refused = comm.rank() == culprit;
-        let (done, output) = gather_all(&table, if refused { stream } else { WORKING });
-        let used = streams.take();
+        let own = if refused { stream } else { WORKING };
+        let ((done, output), used) = streams.watch(own, |own| gather_all(&table, own));
         if refused {
-            let error = done.unwrap_err();
-            assert_eq!(error.kind, kind, "{error}");
-            if kind == Kind::NotSupported {
-                assert!(error.what.contains("recording"), "{error}");
-            }
+            assert_refused(done, &used, (stream, kind));
             output.assert_same(&untouched, "the output of a refused gather");
-            assert!(!used.contains_key(&stream.0), "{used:?}");
-            // The scratch is the caller's again: its last use was waited for.
-            assert!(used[&SIDE.0] >= 1, "{used:?}");
         } else {
             done.unwrap();
             output.assert_same(&want, "the rows of a gather beside a refused one");
@@ -261,7 +297,7 @@ fn one_records_a_sample(comm: &Arc<Communicator>, streams: &Streams, memory_type
     let weights = part(DType::Float, 3 * ROWS, |edge| 1 + edge % 5);
     let array = |table: &Table, count: i64| table.described(describe(&[count], &[1], 0, table.dtype));
     for weighted in [false, true] {
-        for (culprit, stream) in [(0, RECORDING), (2, RECORDING), (1, UNASKABLE)] {
+        for (culprit, stream, kind) in REFUSALS {
             let refused = comm.rank() == culprit;
             let mut centers = Ids::new(DType::Int, &(0..ROWS).collect::<Vec<_>>(), 0);
             let mut offsets = vec![-7i32; ROWS as usize + 1];
@@ -283,17 +319,12 @@ fn one_records_a_sample(comm: &Arc<Communicator>, streams: &Streams, memory_type
                     ..SampleContexts::default()
                 },
             };
-            streams.take();
             let own = if refused { stream } else { WORKING };
-            let done = sampling.run(Ok(()), Ok(()), &heap, own);
-            let used = streams.take();
+            let (done, used) = streams.watch(own, |own| sampling.run(Ok(()), Ok(()), &heap, own));
             let offsets = std::hint::black_box(offsets);
             let outputs = heap.outputs.borrow();
             if refused {
-                let error = done.unwrap_err();
-                assert!(matches!(error.kind, Kind::NotSupported | Kind::Cuda), "{error}");
-                assert!(!used.contains_key(&stream.0), "{used:?}");
-                assert!(used[&SIDE.0] >= 1, "{used:?}");
+                assert_refused(done, &used, (stream, kind));
                 assert!(offsets.iter().all(|offset| *offset == -7));
                 assert!(outputs.is_empty());
                 continue;
@@ -351,11 +382,7 @@ fn one_records_a_step(comm: &Arc<Communicator>, streams: &Streams, memory_type: 
         cache: None,
     };
     let mut steps = 0.0;
-    for (culprit, stream, kind) in [
-        (0, RECORDING, Kind::NotSupported),
-        (2, RECORDING, Kind::NotSupported),
-        (1, UNASKABLE, Kind::Cuda),
-    ] {
+    for (culprit, stream, kind) in REFUSALS {
         let refused = comm.rank() == culprit;
         let mut ids = Ids::new(DType::Int64, &(0..ROWS).collect::<Vec<_>>(), 0);
         let mut ones = vec![1f32; ROWS as usize * 4];
@@ -367,16 +394,12 @@ fn one_records_a_step(comm: &Arc<Communicator>, streams: &Streams, memory_type: 
             indices: &ids.operand(),
             gradients: &gradients,
         };
-        streams.take();
         let own = if refused { stream } else { WORKING };
-        let done = apply_gradients(&learner, Ok(mine), &Heap::default(), own);
-        let used = streams.take();
+        let step = |own| apply_gradients(&learner, Ok(mine), &Heap::default(), own);
+        let (done, used) = streams.watch(own, step);
         std::hint::black_box(&ones);
         if refused {
-            let error = done.unwrap_err();
-            assert_eq!(error.kind, kind, "{error}");
-            assert!(!used.contains_key(&stream.0), "{used:?}");
-            assert!(used[&SIDE.0] >= 1, "{used:?}");
+            assert_refused(done, &used, (stream, kind));
         } else {
             done.unwrap();
         }
@@ -393,6 +416,67 @@ fn one_records_a_step(comm: &Arc<Communicator>, streams: &Streams, memory_type: 
         comm.barrier().unwrap();
     }
     table.memory.free().unwrap();
+}
+
+/// Every rank asks for all rows through a cache with room for them, and then empties the cache.
+fn one_records_a_cached_gather(comm: &Arc<Communicator>, streams: &Streams) {
+    const ROWS: i64 = 96;
+    let request = Request {
+        description: describe(&[ROWS, 4], &[4, 1], 0, DType::Float),
+        memory_type: MemoryType::Distributed.raw(),
+        location: Location::Host.raw(),
+        policy: Some(CachePolicy {
+            comm: comm.clone(),
+            memory_type: MemoryType::Distributed.raw(),
+            location: Location::Device.raw(),
+            access: Access::ReadWrite as u32,
+            ratio: 1.0,
+        }),
+        partition: None,
+        sms: -1,
+        round_robin_size: 0,
+        rmm_enabled: false,
+    };
+    let embedding = Embedding::create(comm, Ok(request)).unwrap();
+    let mut loads_before = 0;
+    let mut loaded = || {
+        let loads = embedding.cache_state().unwrap().counters.loads;
+        loads - std::mem::replace(&mut loads_before, loads)
+    };
+    for (culprit, stream, kind) in REFUSALS {
+        let refused = comm.rank() == culprit;
+        let own = if refused { stream } else { WORKING };
+        let settle = |(done, used): (Result<()>, BTreeMap<usize, usize>)| match refused {
+            true => assert_refused(done, &used, (stream, kind)),
+            false => {
+                done.unwrap();
+                assert!(used.keys().all(|stream| *stream == WORKING.0), "{used:?}");
+            }
+        };
+        let mut ids = Ids::new(DType::Int64, &(0..ROWS).collect::<Vec<_>>(), 0);
+        let mut output = Grid::new(DType::Float, ROWS as usize, 4, 4, 0);
+        let (ids, rows) = (ids.operand(), output.operand());
+        let gather = |own| embedding.gather(&ids, &rows, true, &Heap::default(), own);
+        settle(streams.watch(own, gather));
+        assert_eq!(
+            loaded(),
+            32,
+            "also a refused rank brings in what the others ask it for"
+        );
+        for then in [AfterWriteBack::Keep, AfterWriteBack::Drop] {
+            settle(streams.watch(own, |own| embedding.write_back(Ok(()), then, own)));
+        }
+        gather(WORKING).unwrap();
+        assert_eq!(
+            loaded(),
+            if refused { 0 } else { 32 },
+            "only the others were emptied"
+        );
+        embedding
+            .write_back(Ok(()), AfterWriteBack::Drop, WORKING)
+            .unwrap();
+    }
+    embedding.release().unwrap();
 }
 
 /// Three ranks make a communicator, the shy ones on a platform that fails them alone.
@@ -416,7 +500,7 @@ fn three_ranks(shy: Option<i32>, body: impl Fn(i32, Result<Arc<Communicator>>, &
 }
 
 #[test]
-fn a_rank_that_records_is_refused_alone() {
+fn a_rank_that_records_or_cannot_work_is_refused_alone() {
     three_ranks(None, |_, comm, streams| {
         let comm = comm.unwrap();
         for memory_type in [MemoryType::Distributed, MemoryType::Hierarchy] {
@@ -424,6 +508,7 @@ fn a_rank_that_records_is_refused_alone() {
             one_records_a_sample(&comm, streams, memory_type);
             one_records_a_step(&comm, streams, memory_type);
         }
+        one_records_a_cached_gather(&comm, streams);
         comm.destroy().unwrap();
     });
 }

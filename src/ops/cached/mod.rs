@@ -10,8 +10,9 @@ pub use gather::{Named, gather};
 pub use turns::Turns;
 
 use super::owners::{Delivery, Owners};
+use super::serving::{not_recording, take_part};
 use crate::comm::{Communicator, Session};
-use crate::error::{Error, Result, fail};
+use crate::error::{Error, Result};
 use crate::kinds::DType;
 use crate::memory::{MappedBases, Memory, Route};
 use crate::platform::caching::{
@@ -195,11 +196,23 @@ impl Cache {
         stream: Stream,
     ) -> Result<()> {
         let platform = self.comm.platform();
-        let (mine, stream) = match platform.is_capturing(stream) {
-            Ok(false) => (mine.and_then(|()| platform.check_stream(stream)), stream),
-            Ok(true) => (refuse_recording(operation), platform.side_stream()),
-            Err(unknown) => (Err(unknown), platform.side_stream()),
-        };
+        let refusal =
+            format!("{operation} waits for its work, which a recording stream (graph capture) cannot do");
+        let own = not_recording(platform, stream, &refusal);
+        take_part(platform, stream, own, &mut |own, stream| {
+            let checked = own.and(mine.clone()).and_then(|()| platform.check_stream(stream));
+            self.write_back_unless(checked, operation, then, stream)
+        })
+    }
+
+    fn write_back_unless(
+        &self,
+        mine: Result<()>,
+        operation: &'static str,
+        then: AfterWriteBack,
+        stream: Stream,
+    ) -> Result<()> {
+        let platform = self.comm.platform();
         let session = self.comm.enter(operation)?;
         let leases = mine.and_then(|()| self.leases());
         self.turns.change(platform, stream, |ordered| {
@@ -258,13 +271,6 @@ pub(super) fn meet(session: &Session<'_>, stream: Stream) -> Result<()> {
     let done = platform.synchronize(stream);
     session.barrier()?;
     done
-}
-
-fn refuse_recording<T>(operation: &str) -> Result<T> {
-    fail!(
-        NotSupported,
-        "{operation} waits for its work, which a recording stream (graph capture) cannot do"
-    )
 }
 
 /// A failure that a rank keeps to itself while it takes part.
