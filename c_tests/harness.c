@@ -233,17 +233,29 @@ static int as_processes(wm_parts common, int ranks, unsigned alarm_s) {
   return worst;
 }
 
+/* A whole number of ranks; 0 for anything else. */
+static int ranks_of(const char* text) {
+  char* end;
+  errno = 0;
+  long ranks = strtol(text, &end, 10);
+  return errno || end == text || *end || ranks < 1 || ranks > MOST_RANKS ? 0 : (int)ranks;
+}
+
 int wm_test_main(int argc, char** argv, void (*body)(wm_rank*), int options) {
   wm_error_text = wholememory_get_last_error;
   unsigned alarm_s = DEFAULT_ALARM_S;
   if (getenv("WM_TEST_ALARM_S")) alarm_s = (unsigned)atoi(getenv("WM_TEST_ALARM_S"));
   wm_alarm(alarm_s);
   wm_parts common = {NULL, body, options, false};
-  int ranks = argc == 3 ? atoi(argv[2]) : 1;
+  int ranks = argc == 3 ? ranks_of(argv[2]) : 1;
   bool by_processes = argc == 3 && !strcmp(argv[1], "--nproc");
   bool by_threads = argc == 3 && !strcmp(argv[1], "--threads");
-  if ((argc != 1 && !by_processes && !by_threads) || ranks < 1 || ranks > MOST_RANKS) {
-    fprintf(stderr, "use: %s [--nproc N | --threads N], 1 to %d ranks, or start it with mpirun\n", argv[0], MOST_RANKS);
+  if (argc != 1 && !by_processes && !by_threads) {
+    fprintf(stderr, "use: %s [--nproc N | --threads N], or start it with mpirun\n", argv[0]);
+    return 2;
+  }
+  if (ranks == 0) {
+    fprintf(stderr, "%s %s: the number of ranks is from 1 to %d\n", argv[1], argv[2], MOST_RANKS);
     return 2;
   }
   if ((options & WM_ONE_RANK) && ranks > 1) {

@@ -90,18 +90,18 @@ static inline int options_read(const program_t *program, command_t *command, int
       return options_refuse(rank, "%s needs a value: %s %s", found->name, found->name, found->value_name);
     if (found->text) *found->text = argv[i];
     if (found->number && !options_number(rank, found->name, argv[i], found->number)) return 0;
+    int counts_ranks = found->number == &command->process_count || found->number == &command->thread_count;
+    if (counts_ranks && (*found->number < 1 || *found->number > RANKS_MAX))
+      return options_refuse(rank, "%s %s: the number of ranks is from 1 to %d", found->name, argv[i], RANKS_MAX);
   }
   if (command->word_count && !program->words[0])
     return options_refuse(rank, "\"%s\" is not understood: this program takes options only; --help lists them",
                           command->words[0]);
   const char *which = command->thread_count ? "--threads" : "--nproc";
-  long wanted = command->thread_count ? command->thread_count : command->process_count;
-  if (wanted && ranks_under_mpirun())
+  if ((command->thread_count || command->process_count) && ranks_under_mpirun())
     return options_refuse(rank, "%s does not go with mpirun, which has started the ranks already", which);
   if (command->thread_count && command->process_count)
     return options_refuse(rank, "--nproc and --threads exclude each other: ranks are processes or threads");
-  if (wanted < 0 || wanted > RANKS_MAX)
-    return options_refuse(rank, "%s %ld: the number of ranks is from 1 to %d", which, wanted, RANKS_MAX);
   return 1;
 }
 
