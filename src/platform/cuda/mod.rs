@@ -136,7 +136,8 @@ fn check_built() -> Result<()> {
     ensure!(
         cfg!(any(wholememory_kernels, test)),
         NotSupported,
-        "this library was built without nvcc and has no kernels for GPUs; build it with nvcc, or set WHOLEMEMORY_PLATFORM=cpu"
+        "this library was built without nvcc and has no kernels for GPUs; build it with nvcc (scripts/get-cuda \
+         fetches one), or set WHOLEMEMORY_PLATFORM=cpu to do without GPUs"
     );
     Ok(())
 }
