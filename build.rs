@@ -7,6 +7,8 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 fn main() {
     for arg in [
@@ -230,16 +232,41 @@ impl Toolkit {
         let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let mut sources: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
         sources.retain(|path| path.extension() == Some(OsStr::new("cu")));
-        sources.sort();
-        let objects = sources
-            .iter()
-            .map(|source| self.object(source))
-            .collect::<Result<Vec<_>, _>>()?;
+        let objects = self.objects(sources)?;
         let archive = self.out.join("libwholememory_kernels.a");
         let _ = fs::remove_file(&archive);
         let ar = env::var_os("AR").unwrap_or_else(|| "ar".into());
         run(Command::new(ar).arg("crs").arg(&archive).args(&objects)).map_err(|e| format!("ar: {e}"))?;
         Ok(())
+    }
+
+    /// As many compilers side by side as cargo allows jobs; the longest sources first, so that none is left alone at the end.
+    fn objects(&self, mut sources: Vec<PathBuf>) -> Result<Vec<PathBuf>, String> {
+        let bytes = |path: &PathBuf| fs::metadata(path).map_or(0, |it| it.len());
+        sources.sort_by(|a, b| bytes(b).cmp(&bytes(a)).then_with(|| a.cmp(b)));
+        let jobs: usize = env::var("NUM_JOBS")
+            .ok()
+            .and_then(|jobs| jobs.parse().ok())
+            .unwrap_or(1);
+        let next = AtomicUsize::new(0);
+        let compile = || {
+            let turns = std::iter::from_fn(|| sources.get(next.fetch_add(1, Ordering::Relaxed)));
+            turns.map(|source| self.object(source)).collect::<Result<Vec<_>, _>>()
+        };
+        let made: Result<Vec<Vec<_>>, String> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..jobs.clamp(1, sources.len().max(1)))
+                .map(|_| scope.spawn(compile))
+                .collect();
+            let ended = workers.into_iter().map(|worker| {
+                worker
+                    .join()
+                    .unwrap_or_else(|_| Err("a thread that compiles kernels panicked".into()))
+            });
+            ended.collect()
+        });
+        let mut objects = made?.concat();
+        objects.sort();
+        Ok(objects)
     }
 
     /// The object of a source, compiled only if the source, a header it included the last time, the flags or the compiler

@@ -191,7 +191,7 @@ struct Cache {
     args.order_bits = setting.bits;
     CUDA(wmk_cache_lookup(&args, stream));
   }
-  void gather(const int64_t *ids, const Setting &setting, bool at_once = true) {
+  wmk_cache_gather_args pair_of(const int64_t *ids, const Setting &setting) {
     wmk_cache_gather_args pair{};
     for (wmk_rows_args *half : {&pair.hits, &pair.misses}) {
       half->count = kBatch;
@@ -209,6 +209,14 @@ struct Cache {
     pair.misses.order = order.as<uint32_t>();
     pair.misses.count_at = misses.as<uint32_t>();
     pair.misses.table = {&base, starts, 1, 0, kRowBytes, kRows};
+    return pair;
+  }
+  void read_misses(const int64_t *ids, const Setting &setting) {
+    const wmk_cache_gather_args pair = pair_of(ids, setting);
+    CUDA(wmk_gather(&pair.misses, stream));
+  }
+  void gather(const int64_t *ids, const Setting &setting, bool at_once = true) {
+    const wmk_cache_gather_args pair = pair_of(ids, setting);
     if (at_once) {
       CUDA(wmk_cache_gather(&pair, stream));
     } else {
@@ -263,6 +271,12 @@ void cases(uint64_t base, bool quick, double only_law, double only_ratio, int ca
             cache.gather(ids(k), setting, false);
           },
           64, 1);
+      const double misses_us = time_us(
+          [&](int k) {
+            cache.look_up(ids(k), setting);
+            cache.read_misses(ids(k), setting);
+          },
+          64, 1);
       const double adjust_us = time_us([&](int k) { cache.adjust(ids(k), setting); }, 64, 1);
       const double look_us = time_us([&](int k) { cache.look_up(ids(k), setting); }, 64, 1);
       cache.look_up(ids(5), setting);
@@ -270,9 +284,10 @@ void cases(uint64_t base, bool quick, double only_law, double only_ratio, int ca
       const double best = streams.best(cache.sets * 32);
       printf(
           "  %.2f %.2f: static %.3f, warm %.3f (%.3f), loads a call %.0f; adjusting %.0f, in turn %.0f, reading %.0f, "
-          "hits after misses %.0f; us %.0f + %.0f + %.0f%s\n",
+          "hits after misses %.0f; us %.0f + %.0f + %.0f, misses alone %.0f%s\n",
           law, ratio, best, hits, hits / best, double(after.loads - before.loads) / 64, rate / adjusting, rate / turns,
           rate / reading, rate / apart, adjust_us, look_us, gather_us,
+          misses_us - look_us,
           wrong.get<uint32_t>(1)[0] ? "  WRONG VALUES" : "");
       fflush(stdout);
       if (quick || (law == 1.10 && ratio == 0.2)) continue;
