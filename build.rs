@@ -251,7 +251,9 @@ impl Toolkit {
         let next = AtomicUsize::new(0);
         let compile = || {
             let turns = std::iter::from_fn(|| sources.get(next.fetch_add(1, Ordering::Relaxed)));
-            turns.map(|source| self.object(source)).collect::<Result<Vec<_>, _>>()
+            turns
+                .map(|source| self.object(source))
+                .collect::<Result<Vec<_>, _>>()
         };
         let made: Result<Vec<Vec<_>>, String> = thread::scope(|scope| {
             let workers: Vec<_> = (0..jobs.clamp(1, sources.len().max(1)))
