@@ -21,6 +21,7 @@
           use(wholememory_communicator_support_type_location) use(wholememory_malloc) use(wholememory_free)            \
               use(wholememory_create_tensor) use(wholememory_destroy_tensor) use(wholememory_make_tensor_from_pointer) \
                   use(wholememory_tensor_get_memory_handle) use(wholememory_get_local_memory)                          \
+                  use(wholememory_get_global_pointer)                                                              \
                       use(wholememory_load_from_file) use(wholememory_gather) use(wholememory_scatter) BENCH_LEARNING(use) \
                           BENCH_GRAPHS(use)
 #define BENCH_LEARNING(use)                                                                            \
@@ -53,6 +54,7 @@ typedef enum {
   OP_COMMUNICATOR,
   OP_MEET,
   OP_REPLAY,
+  OP_COPY,
   OP_EMBEDDING,
   OP_STEP,
   OP_SAMPLE,
@@ -171,6 +173,7 @@ void bench_output_end(bench_rank_t *rank, bench_output_t *output);
 /* The cases, by kind. Each verifies before it times; they run on every rank together. */
 bench_result_t bench_rows(bench_rank_t *rank, const bench_case_t *what);         /* gather, scatter, small, replay */
 bench_result_t bench_meeting(bench_rank_t *rank, const bench_case_t *what);      /* meet */
+bench_result_t bench_copying(bench_rank_t *rank, const bench_case_t *what);      /* copy */
 bench_result_t bench_embedding(bench_rank_t *rank, const bench_case_t *what);    /* embedding, step */
 bench_result_t bench_graph(bench_rank_t *rank, const bench_case_t *what);        /* sample, weighted, unique */
 bench_result_t bench_allocation(bench_rank_t *rank, const bench_case_t *what);   /* malloc */

@@ -368,3 +368,57 @@ bench_result_t bench_meeting(bench_rank_t *rank, const bench_case_t *what) {
   BENCH_TRY(rank, api->wholememory_destroy_tensor(call.table));
   return result;
 }
+
+/* Whole blocks of the next rank's part of a CONTINUOUS table, by the driver: what no gather from there exceeds. */
+typedef struct {
+  bench_rank_t *rank;
+  int (*copy)(void *, const void *, size_t, void *); /* NULL without a driver */
+  const char *from;
+  char *to;
+  size_t bytes, blocks, turn;
+} block_copy_t;
+
+static void copy_block(void *raw) {
+  block_copy_t *c = raw;
+  const char *from = c->from + c->turn++ % c->blocks * c->bytes;
+  if (c->copy)
+    device_must(c->copy(c->to, from, c->bytes, NULL), "to copy a block");
+  else
+    memcpy(c->to, from, c->bytes);
+}
+
+bench_result_t bench_copying(bench_rank_t *rank, const bench_case_t *what) {
+  const bench_api_t *api = rank->api;
+  const device_t *device = &rank->device;
+  bench_result_t result = {0, 0, 0, 0, NULL, ""};
+  int size = rank->ranks->size, next = (rank->ranks->rank + 1) % size;
+  size_t part_bytes = what->table_bytes / (size_t)size;
+  block_copy_t copy = {rank, NULL, NULL, NULL, part_bytes < CHUNK_BYTES ? part_bytes : CHUNK_BYTES, 1, 0};
+  wholememory_handle_t table;
+  void *all, *mine;
+  size_t my_bytes;
+  BENCH_TRY(rank, api->wholememory_malloc(&table, part_bytes * (size_t)size, rank->communicator,
+                                          WHOLEMEMORY_MT_CONTINUOUS, what->location, 1, NULL));
+  BENCH_TRY(rank, api->wholememory_get_global_pointer(&all, table));
+  BENCH_TRY(rank, api->wholememory_get_local_memory(&mine, &my_bytes, NULL, table));
+  device_fill(device, mine, (unsigned char)(rank->ranks->rank + 1), my_bytes);
+  bench_line_up(rank);
+
+  copy.from = (const char *)all + part_bytes * (size_t)next;
+  copy.to = device_alloc(device, copy.bytes);
+  copy.blocks = part_bytes / copy.bytes;
+  if (device->driver) device_take((device_t *)device, &copy.copy, "cuMemcpyAsync");
+  copy_block(&copy);
+  device_wait(device);
+  unsigned char *seen = device_plain(copy.bytes);
+  device_copy(device, seen, copy.to, copy.bytes);
+  for (size_t i = 0; i < copy.bytes; i++) result.wrong_values += seen[i] != (unsigned char)(next + 1);
+  free(seen);
+  bench_line_up(rank);
+  result.call_us = bench_time(rank, (bench_action_t){copy_block, &copy});
+  result.payload_bytes = (double)copy.bytes;
+  device_free(device, copy.to);
+  bench_line_up(rank);
+  BENCH_TRY(rank, api->wholememory_free(table));
+  return result;
+}

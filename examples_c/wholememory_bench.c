@@ -20,6 +20,7 @@ static const word_t op_words[] = {{"gather", OP_GATHER},
                                   {"communicator", OP_COMMUNICATOR},
                                   {"meet", OP_MEET},
                                   {"replay", OP_REPLAY},
+                                  {"copy", OP_COPY},
                                   {"embedding", OP_EMBEDDING},
                                   {"step", OP_STEP},
                                   {"sample", OP_SAMPLE},
@@ -143,6 +144,8 @@ static bench_result_t measure(bench_rank_t *rank, const bench_case_t *what) {
       return bench_graph(rank, what);
     case OP_MEET:
       return bench_meeting(rank, what);
+    case OP_COPY:
+      return bench_copying(rank, what);
     default:
       return bench_rows(rank, what);
   }
@@ -212,6 +215,11 @@ static void run_case(bench_rank_t *rank, const bench_case_t *what, tally_t *tall
     if (rank->ranks->rank == 0)
       printf("%-12s %-11s %-6s not supported here\n", name_of(op_words, (int)what->op),
              name_of(type_words, (int)what->type), name_of(location_words, (int)what->location));
+    return;
+  }
+  if (what->op == OP_COPY && what->type != WHOLEMEMORY_MT_CONTINUOUS) {
+    tally->unsupported++;
+    if (rank->ranks->rank == 0) printf("%-12s needs a CONTINUOUS table: other ones are not at one address\n", "copy");
     return;
   }
   bench_result_t r = measure(rank, what);
@@ -393,7 +401,7 @@ int main(int argc, char **argv) {
                    .batches = 64};
   const option_t options[] = {
       {"--lib", "PATH", "the library to drive (needed)", &r->library, NULL, NULL},
-      {"--op", "LIST", "gather scatter small malloc load load-fresh barrier communicator meet replay embedding step sample weighted unique, or all", &r->ops, NULL, NULL},
+      {"--op", "LIST", "gather scatter small malloc load load-fresh barrier communicator meet replay copy embedding step sample weighted unique, or all", &r->ops, NULL, NULL},
       {"--type", "LIST", "continuous chunked distributed hierarchy, or all (continuous)", &r->types, NULL, NULL},
       {"--loc", "LIST", "device host, or all (device with a GPU, else host)", &r->locations, NULL, NULL},
       {"--dtype", "LIST", "of the table: float half double bf16 int int64 int16 int8 (float)", &r->dtypes, NULL, NULL},
@@ -422,7 +430,8 @@ int main(int argc, char **argv) {
       "LIST is one or more names or numbers with commas between; every combination is a case.\n"
       "small is a gather of one row, malloc is create and free, load goes into a table written before,\n"
       "load-fresh is create and load, meet a gather of no rows from a DISTRIBUTED table (its ranks meet twice),\n"
-      "replay a gather that was recorded in a CUDA graph, embedding a gather through a cache in its third turn over the\n"
+      "replay a gather that was recorded in a CUDA graph, copy whole blocks of the next rank's memory by the driver,\n"
+      "embedding a gather through a cache in its third turn over the\n"
       "batches (note: its hit rate, and with one rank that of the best fixed rows), step a gradient step, sample and\n"
       "weighted draw neighbours of 200,000 centers in a generated graph of 2 million nodes, unique appends them to\n"
       "their centers. Beside some calls stands a reference: the same work without the library.",

@@ -70,6 +70,10 @@ typedef struct wmk_step_args {
   const uint64_t *row_places;
   const uint64_t *state_sources;
   const uint64_t *state_targets;
+  // NULL, or with row_places: where rows begin that are in the table, which lies in the host's memory, and how many they
+  // are. home_blocks blocks change these, the others all other rows.
+  const uint32_t *home_heads;
+  const uint32_t *home_count;
   uint64_t scratch;
   uint64_t scratch_bytes;
   uint64_t *needed_bytes;  // host; set and nothing else done where scratch is 0
@@ -77,7 +81,7 @@ typedef struct wmk_step_args {
   uint32_t gradient_dtype;  // FLOAT, HALF or BF16, like the table's
   uint32_t table_dtype;
   uint32_t blocks;  // most blocks of 256 threads that change rows
-  uint32_t reserved;
+  uint32_t home_blocks;
 } wmk_step_args;
 
 int wmk_step(const wmk_step_args *args, wmk_stream stream);

@@ -13,57 +13,90 @@ struct Bits {
   uint32_t word[kWords];
 };
 
-template <int kBytes>
-__device__ __forceinline__ Bits<kBytes> load(uint64_t address);
+// What passes through the caches leaves them first: rows that fill them without being read again soon. Else such rows drive
+// out of the L2 cache what addresses of the host's memory are translated by, and reads of it take half as long again. Loads
+// do it too, not only stores.
+template <int kBytes, bool kPasses = false>
+__device__ __forceinline__ Bits<kBytes> load(uint64_t address) {
+  Bits<kBytes> b;
+  if constexpr (kBytes == 16) {
+    if constexpr (kPasses) {
+      asm("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+          : "=r"(b.word[0]), "=r"(b.word[1]), "=r"(b.word[2]), "=r"(b.word[3])
+          : "l"(address));
+    } else {
+      asm("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+          : "=r"(b.word[0]), "=r"(b.word[1]), "=r"(b.word[2]), "=r"(b.word[3])
+          : "l"(address));
+    }
+  } else if constexpr (kBytes == 8) {
+    if constexpr (kPasses) {
+      asm("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(b.word[0]), "=r"(b.word[1]) : "l"(address));
+    } else {
+      asm("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(b.word[0]), "=r"(b.word[1]) : "l"(address));
+    }
+  } else if constexpr (kBytes == 4) {
+    if constexpr (kPasses) {
+      asm("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(b.word[0]) : "l"(address));
+    } else {
+      asm("ld.global.u32 %0, [%1];" : "=r"(b.word[0]) : "l"(address));
+    }
+  } else if constexpr (kBytes == 2) {
+    if constexpr (kPasses) {
+      asm("ld.global.L1::no_allocate.u16 %0, [%1];" : "=r"(b.word[0]) : "l"(address));
+    } else {
+      asm("ld.global.u16 %0, [%1];" : "=r"(b.word[0]) : "l"(address));
+    }
+  } else {
+    static_assert(kBytes == 1, "1, 2, 4, 8 or 16 bytes");
+    if constexpr (kPasses) {
+      asm("ld.global.L1::no_allocate.u8 %0, [%1];" : "=r"(b.word[0]) : "l"(address));
+    } else {
+      asm("ld.global.u8 %0, [%1];" : "=r"(b.word[0]) : "l"(address));
+    }
+  }
+  return b;
+}
 
-template <>
-__device__ __forceinline__ Bits<16> load<16>(uint64_t address) {
-  Bits<16> b;
-  asm("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(b.word[0]), "=r"(b.word[1]), "=r"(b.word[2]), "=r"(b.word[3])
-      : "l"(address));
-  return b;
-}
-template <>
-__device__ __forceinline__ Bits<8> load<8>(uint64_t address) {
-  Bits<8> b;
-  asm("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(b.word[0]), "=r"(b.word[1]) : "l"(address));
-  return b;
-}
-template <>
-__device__ __forceinline__ Bits<4> load<4>(uint64_t address) {
-  Bits<4> b;
-  asm("ld.global.u32 %0, [%1];" : "=r"(b.word[0]) : "l"(address));
-  return b;
-}
-template <>
-__device__ __forceinline__ Bits<2> load<2>(uint64_t address) {
-  Bits<2> b;
-  asm("ld.global.u16 %0, [%1];" : "=r"(b.word[0]) : "l"(address));
-  return b;
-}
-template <>
-__device__ __forceinline__ Bits<1> load<1>(uint64_t address) {
-  Bits<1> b;
-  asm("ld.global.u8 %0, [%1];" : "=r"(b.word[0]) : "l"(address));
-  return b;
-}
-
+template <bool kPasses = false>
 __device__ __forceinline__ void store(uint64_t address, const Bits<16> &b) {
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]),
-               "r"(b.word[2]), "r"(b.word[3]));
+  if constexpr (kPasses) {
+    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]), "r"(b.word[2]), "r"(b.word[3]));
+  } else {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]), "r"(b.word[2]), "r"(b.word[3]));
+  }
 }
+template <bool kPasses = false>
 __device__ __forceinline__ void store(uint64_t address, const Bits<8> &b) {
-  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]));
+  if constexpr (kPasses) {
+    asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]));
+  } else {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]));
+  }
 }
+template <bool kPasses = false>
 __device__ __forceinline__ void store(uint64_t address, const Bits<4> &b) {
-  asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(b.word[0]));
+  if constexpr (kPasses) {
+    asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(address), "r"(b.word[0]));
+  } else {
+    asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(b.word[0]));
+  }
 }
+template <bool kPasses = false>
 __device__ __forceinline__ void store(uint64_t address, const Bits<2> &b) {
-  asm volatile("st.global.u16 [%0], %1;" ::"l"(address), "r"(b.word[0]));
+  if constexpr (kPasses) {
+    asm volatile("st.global.cs.u16 [%0], %1;" ::"l"(address), "r"(b.word[0]));
+  } else {
+    asm volatile("st.global.u16 [%0], %1;" ::"l"(address), "r"(b.word[0]));
+  }
 }
+template <bool kPasses = false>
 __device__ __forceinline__ void store(uint64_t address, const Bits<1> &b) {
-  asm volatile("st.global.u8 [%0], %1;" ::"l"(address), "r"(b.word[0]));
+  if constexpr (kPasses) {
+    asm volatile("st.global.cs.u8 [%0], %1;" ::"l"(address), "r"(b.word[0]));
+  } else {
+    asm volatile("st.global.u8 [%0], %1;" ::"l"(address), "r"(b.word[0]));
+  }
 }
 
 // The word that holds byte `at`; no table in memory, as an index would need.
@@ -80,49 +113,49 @@ __device__ __forceinline__ uint32_t word_at(const Bits<kBytes> &b, uint32_t at) 
 }
 
 // Stores kPart bytes of a word, those from byte `at` on, where they belong behind `address`; `at` is a multiple of kPart.
-template <int kPart, int kBytes>
+template <int kPart, bool kPasses, int kBytes>
 __device__ __forceinline__ void store_part(uint64_t address, const Bits<kBytes> &b, uint32_t at) {
   if constexpr (kPart == 8) {
-    store(address + at, Bits<8>{{word_at(b, at), word_at(b, at + 4)}});
+    store<kPasses>(address + at, Bits<8>{{word_at(b, at), word_at(b, at + 4)}});
   } else if constexpr (kPart == 4) {
-    store(address + at, Bits<4>{{word_at(b, at)}});
+    store<kPasses>(address + at, Bits<4>{{word_at(b, at)}});
   } else {
-    store(address + at, Bits<kPart>{{word_at(b, at) >> at % 4 * 8}});
+    store<kPasses>(address + at, Bits<kPart>{{word_at(b, at) >> at % 4 * 8}});
   }
 }
 
 // The first `bytes` of a word, fewer than all, at an aligned address, in as few stores as there are ones in `bytes`; a
 // multiple of kUnit.
-template <int kUnit, int kBytes>
+template <int kUnit, bool kPasses, int kBytes>
 __device__ __forceinline__ void store_head(uint64_t address, const Bits<kBytes> &b, uint32_t bytes) {
   if constexpr (kBytes > 8) {
-    if (bytes & 8) store_part<8>(address, b, 0);
+    if (bytes & 8) store_part<8, kPasses>(address, b, 0);
   }
   if constexpr (kBytes > 4 && kUnit <= 4) {
-    if (bytes & 4) store_part<4>(address, b, bytes & 8);
+    if (bytes & 4) store_part<4, kPasses>(address, b, bytes & 8);
   }
   if constexpr (kBytes > 2 && kUnit <= 2) {
-    if (bytes & 2) store_part<2>(address, b, bytes & 12);
+    if (bytes & 2) store_part<2, kPasses>(address, b, bytes & 12);
   }
   if constexpr (kBytes > 1 && kUnit == 1) {
-    if (bytes & 1) store_part<1>(address, b, bytes & 14);
+    if (bytes & 1) store_part<1, kPasses>(address, b, bytes & 14);
   }
 }
 
 // The last `bytes` of a word, likewise; they end where the word does.
-template <int kUnit, int kBytes>
+template <int kUnit, bool kPasses, int kBytes>
 __device__ __forceinline__ void store_tail(uint64_t address, const Bits<kBytes> &b, uint32_t bytes) {
   if constexpr (kBytes > 1 && kUnit == 1) {
-    if (bytes & 1) store_part<1>(address, b, kBytes - bytes);
+    if (bytes & 1) store_part<1, kPasses>(address, b, kBytes - bytes);
   }
   if constexpr (kBytes > 2 && kUnit <= 2) {
-    if (bytes & 2) store_part<2>(address, b, kBytes - (bytes & 14));
+    if (bytes & 2) store_part<2, kPasses>(address, b, kBytes - (bytes & 14));
   }
   if constexpr (kBytes > 4 && kUnit <= 4) {
-    if (bytes & 4) store_part<4>(address, b, kBytes - (bytes & 12));
+    if (bytes & 4) store_part<4, kPasses>(address, b, kBytes - (bytes & 12));
   }
   if constexpr (kBytes > 8) {
-    if (bytes & 8) store_part<8>(address, b, kBytes - 8);
+    if (bytes & 8) store_part<8, kPasses>(address, b, kBytes - 8);
   }
 }
 

@@ -22,7 +22,7 @@ __device__ __forceinline__ uint32_t find_lines(uint64_t at, uint32_t tag, uint32
     const uint64_t set = __shfl_sync(0xffffffff, at, 4 * k + lane / 8);
     tags[k] = make_uint4(0, 0, 0, 0);
     if (set != 0) {
-      asm("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+      asm("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
           : "=r"(tags[k].x), "=r"(tags[k].y), "=r"(tags[k].z), "=r"(tags[k].w)
           : "l"(set + lane % 8 * sizeof(uint4)));
     }
@@ -42,6 +42,11 @@ __device__ __forceinline__ uint32_t find_lines(uint64_t at, uint32_t tag, uint32
     if (lane / 4 == k && finders != 0) line = its;
   }
   return at == 0 ? no_line : line;
+}
+
+// Id number i; it is read once.
+__device__ __forceinline__ int64_t id_at(const void *ids, uint32_t i, bool wide) {
+  return wide ? __ldcs(static_cast<const long long *>(ids) + i) : __ldcs(static_cast<const int32_t *>(ids) + i);
 }
 
 __device__ __forceinline__ cache_set *sets_of(const wmk_cache &cache) {

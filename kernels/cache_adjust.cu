@@ -116,8 +116,7 @@ __global__ void __launch_bounds__(kThreads) use_rows(const __grid_constant__ Job
     const uint32_t i = first + lane;
     uint64_t row = UINT64_MAX;
     if (i < count) {
-      const int64_t id =
-          job.wide_ids ? static_cast<const int64_t *>(job.ids)[i] : static_cast<const int32_t *>(job.ids)[i];
+      const int64_t id = id_at(job.ids, i, job.wide_ids);
       if (id >= 0) row = static_cast<uint64_t>(id) - cache.first_row;
     }
     const bool mine = row < cache.rows;
@@ -269,7 +268,7 @@ __device__ void admit_to_set(const Job &job, uint32_t set, uint32_t lane, Tally 
   }
 }
 
-__global__ void __launch_bounds__(kThreads) admit_rows(const __grid_constant__ Job job) {
+__device__ __forceinline__ void admit_rows_of(const Job &job) {
   __shared__ Tally tally;
   if (threadIdx.x == 0) tally = {};
   __syncthreads();
@@ -286,6 +285,16 @@ __global__ void __launch_bounds__(kThreads) admit_rows(const __grid_constant__ J
   add(head.evictions, tally.evictions);
   add(head.write_backs, tally.write_backs);
   add(head.bytes_written, tally.write_backs * stride_bytes + tally.state_write_backs * state_stride_bytes);
+}
+
+__global__ void __launch_bounds__(kThreads) admit_rows(const __grid_constant__ Job job) { admit_rows_of(job); }
+
+// Begun beside the gather before it, where the GPU can: its end is the end of both.
+__global__ void __launch_bounds__(kThreads) admit_rows_beside(const __grid_constant__ Job job) {
+  admit_rows_of(job);
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 // `bytes`, a multiple of 16, by a warp.
@@ -399,17 +408,45 @@ Plan plan_for(const wmk_cache &cache, uint64_t count, uint32_t order_bits, Scrat
   return plan;
 }
 
-// Counts and decides.
-cudaError_t enqueue_decisions(const Plan &plan, bool ages, cudaStream_t stream) {
+cudaError_t enqueue_uses(const Plan &plan, cudaStream_t stream) {
   const Job &job = plan.job;
   const cudaError_t code = cudaMemsetAsync(plan.zeroed, 0, plan.zeroed_words * sizeof(uint32_t), stream);
   if (code != cudaSuccess) return code;
   use_rows<<<blocks_for(job.count, kThreads, 2048), kThreads, 0, stream>>>(job);
-  admit_rows<<<blocks_for(job.count, kWarps, 1056), kThreads, 0, stream>>>(job);
-  if (ages) {
+  return cudaGetLastError();
+}
+
+// `beside`: the launch before it is a gather that need not have ended.
+cudaError_t enqueue_admissions(const Job &job, bool ages, bool beside, cudaStream_t stream) {
+  const uint32_t blocks = blocks_for(job.count, kWarps, 1056);
+  cudaError_t code = cudaSuccess;
+  if (beside) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = blocks;
+    config.blockDim = kThreads;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    code = cudaLaunchKernelEx(&config, admit_rows_beside, job);
+  } else {
+    admit_rows<<<blocks, kThreads, 0, stream>>>(job);
+  }
+  if (ages && code == cudaSuccess) {
     halve_counts<<<blocks_for(job.cache.sketch_words, kThreads * 4, 2048), kThreads, 0, stream>>>(job.cache);
   }
-  return cudaGetLastError();
+  return code != cudaSuccess ? code : cudaGetLastError();
+}
+
+// The order of launches allows it from compute capability 9.0 on.
+cudaError_t runs_beside(bool *beside) {
+  int device = 0, major = 0;
+  cudaError_t code = cudaGetDevice(&device);
+  if (code == cudaSuccess) code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  *beside = major >= 9;
+  return code;
 }
 
 void enqueue_saves(const Job &job, cudaStream_t stream) {
@@ -417,7 +454,7 @@ void enqueue_saves(const Job &job, cudaStream_t stream) {
 }
 
 cudaError_t adjust(const wmk_cache_adjust_args *args, cudaStream_t stream) {
-  if (args == nullptr) return load_kernels(use_rows, admit_rows, order_turns, save_rows, load_rows, halve_counts);
+  if (args == nullptr) return load_kernels(use_rows, admit_rows, admit_rows_beside, order_turns, save_rows, load_rows, halve_counts);
   const wmk_cache &cache = args->cache;
   const bool tells = args->load_ids != nullptr;
   if (!is_valid(cache, args->count, args->order_bits) || (!tells && args->load_blocks == 0)) {
@@ -441,7 +478,8 @@ cudaError_t adjust(const wmk_cache_adjust_args *args, cudaStream_t stream) {
   job.wide_ids = args->id_bytes == 8;
   job.load_ids = args->load_ids;
   job.load_lines = args->load_lines;
-  cudaError_t code = enqueue_decisions(plan, args->ages != 0, stream);
+  cudaError_t code = enqueue_uses(plan, stream);
+  if (code == cudaSuccess) code = enqueue_admissions(job, args->ages != 0, false, stream);
   if (code != cudaSuccess || tells) return code;
   enqueue_saves(job, stream);
   code = enqueue_order(job.turns, job.count, job.load_count, job.buckets, job.order, job.turn_count, stream);
@@ -478,7 +516,9 @@ cudaError_t read(const wmk_cache_read_args *args, cudaStream_t stream) {
   if (!scratch.suffices()) return cudaErrorInvalidValue;
   job.ids = rows.ids;
   job.wide_ids = rows.id_bytes == 8;
-  cudaError_t code = enqueue_decisions(plan, args->ages != 0, stream);
+  bool beside = false;
+  cudaError_t code = runs_beside(&beside);
+  if (code == cudaSuccess) code = enqueue_uses(plan, stream);
   if (code != cudaSuccess) return code;
   code = enqueue_order(job.turns, job.count, nullptr, job.buckets, job.order, job.turn_count, stream);
   if (code != cudaSuccess) return code;
@@ -495,6 +535,7 @@ cudaError_t read(const wmk_cache_read_args *args, cudaStream_t stream) {
   pair.hits.count_at = nullptr;
   pair.hits.blocks = args->hit_blocks;
   code = static_cast<cudaError_t>(wmk_cache_gather(&pair, stream));
+  if (code == cudaSuccess) code = enqueue_admissions(job, args->ages != 0, beside, stream);
   if (code != cudaSuccess) return code;
   enqueue_saves(job, stream);
   wmk_rows_args entering = pair.hits;

@@ -39,10 +39,7 @@ __global__ void __launch_bounds__(kThreads) look_up(const __grid_constant__ Look
   for (uint32_t first = (blockIdx.x * kThreads + threadIdx.x) & ~31u; first < job.count;
        first += gridDim.x * kThreads) {
     const uint32_t i = first + lane;
-    int64_t id = -1;
-    if (i < job.count) {
-      id = job.wide_ids ? static_cast<const int64_t *>(job.ids)[i] : static_cast<const int32_t *>(job.ids)[i];
-    }
+    const int64_t id = i < job.count ? id_at(job.ids, i, job.wide_ids) : -1;
     const bool asks = static_cast<uint64_t>(id) < job.rows;
     uint32_t owner = 0, tag = 0;
     uint64_t set = 0, at = 0;
@@ -138,24 +135,33 @@ cudaError_t look_up_all(const wmk_cache_lookup_args *args, cudaStream_t stream) 
   return look_up_in<many_places>(*args, stream);
 }
 
+// Lets the next kernel of the stream begin beside this one, if it was launched so; what it needs is of kernels before.
+__device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 // The first blocks gather the misses and the others the hits.
 template <class T, int kCount, int kFlight, int kBlocks, int kMost>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     aligned_pair(const __grid_constant__ Job<kMost> misses, const __grid_constant__ Job<kMost> hits, uint32_t blocks) {
+  let_next_begin();
   if (blockIdx.x < blocks) {
-    move_aligned<T, T, kCount, kFlight, Way::kGather>(misses, blockIdx.x, blocks);
+    move_aligned<T, T, kCount, kFlight, Way::kGather, true>(misses, blockIdx.x, blocks);
   } else {
-    move_aligned<T, T, kCount, kFlight, Way::kGather>(hits, blockIdx.x - blocks, gridDim.x - blocks);
+    move_aligned<T, T, kCount, kFlight, Way::kGather, true>(hits, blockIdx.x - blocks, gridDim.x - blocks);
   }
 }
 
 template <class T, int kCount, int kFlight, int kBlocks, int kMost>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     shifted_pair(const __grid_constant__ Job<kMost> misses, const __grid_constant__ Job<kMost> hits, uint32_t blocks) {
+  let_next_begin();
   if (blockIdx.x < blocks) {
-    move_shifted<T, T, kCount, kFlight, Way::kGather>(misses, blockIdx.x, blocks);
+    move_shifted<T, T, kCount, kFlight, Way::kGather, true>(misses, blockIdx.x, blocks);
   } else {
-    move_shifted<T, T, kCount, kFlight, Way::kGather>(hits, blockIdx.x - blocks, gridDim.x - blocks);
+    move_shifted<T, T, kCount, kFlight, Way::kGather, true>(hits, blockIdx.x - blocks, gridDim.x - blocks);
   }
 }
 

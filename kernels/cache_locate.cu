@@ -16,6 +16,24 @@ __device__ __forceinline__ bool mark(uint32_t &mask, uint32_t bits) {
   return (__ldcg(&mask) & bits) == bits || (atomicOr(&mask, bits) & bits) == bits;
 }
 
+// The heads of a block stand beside each other in the list. By all threads of it.
+__device__ __forceinline__ void list_heads(const wmk_cache_locate_args &job, bool lists, uint32_t i) {
+  __shared__ uint32_t before[kThreads / 32 + 1];
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint32_t listing = __ballot_sync(0xffffffff, lists);
+  if (lane == 0) before[warp + 1] = __popc(listing);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    uint32_t all = 0;
+    for (uint32_t k = 1; k <= kThreads / 32; k++) all += before[k];
+    before[0] = all == 0 ? 0 : atomicAdd(job.home_count, all);
+    for (uint32_t k = 1; k < kThreads / 32; k++) before[k] += before[k - 1];
+  }
+  __syncthreads();
+  if (lists) job.home_heads[before[warp] + __popc(listing & ((1u << lane) - 1))] = i;
+  __syncthreads();
+}
+
 template <class Row>
 __global__ void __launch_bounds__(kThreads) locate_rows(const __grid_constant__ wmk_cache_locate_args job) {
   __shared__ uint32_t state_loads;
@@ -24,14 +42,15 @@ __global__ void __launch_bounds__(kThreads) locate_rows(const __grid_constant__ 
   const wmk_cache &cache = job.cache;
   const Row *rows = static_cast<const Row *>(job.sorted_rows);
   const uint32_t lane = threadIdx.x % 32, count = static_cast<uint32_t>(job.count);
-  for (uint32_t first = (blockIdx.x * kThreads + threadIdx.x) & ~31u; first < count; first += gridDim.x * kThreads) {
-    const uint32_t i = first + lane;
+  for (uint32_t first = blockIdx.x * kThreads; first < count; first += gridDim.x * kThreads) {
+    const uint32_t i = first + threadIdx.x;
     const uint64_t row = i < count ? rows[i] : cache.rows;
     const bool asks = row < cache.rows && (i == 0 || rows[i - 1] != rows[i]);
     const uint64_t set = asks ? cache_set_of(row, cache_hash(row), cache.set_count, cache.whole) : 0;
     const uint32_t found = find_lines(asks ? tags_of(cache.tags, set) : 0, static_cast<uint32_t>(row) + 1, lane);
-    if (!asks) continue;
     const bool cached = found != no_line;
+    if (job.home_heads != nullptr) list_heads(job, asks && !cached, i);
+    if (!asks) continue;
     cache_set &of_set = sets_of(cache)[set];
     const uint64_t line = set * cache_set_lines + found;
     job.row_places[i] = cached ? cache.lines + line * cache.stride_bytes : cache.home + row * cache.stride_bytes;
@@ -63,6 +82,10 @@ cudaError_t locate(const wmk_cache_locate_args *args, cudaStream_t stream) {
   if (args->count == 0 || args->count > INT32_MAX || args->cache.set_count == 0 || args->cache.home == 0 ||
       (args->state_sources != nullptr && args->cache.state_lines == 0)) {
     return cudaErrorInvalidValue;
+  }
+  if (args->home_heads != nullptr) {
+    const cudaError_t code = cudaMemsetAsync(args->home_count, 0, sizeof(uint32_t), stream);
+    if (code != cudaSuccess) return code;
   }
   const uint64_t needed = (args->count + kThreads - 1) / kThreads;
   const uint32_t blocks = needed < 2048 ? static_cast<uint32_t>(needed) : 2048;

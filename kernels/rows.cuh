@@ -111,7 +111,7 @@ __device__ __forceinline__ void locate(const Job<kMost> &job, uint32_t first_pie
 }
 
 // A block's part of the work of `blocks` of them: kCount elements a piece, aligned on both sides, and whole pieces a row.
-template <class From, class To, int kCount, int kFlight, Way kWay, int kMost>
+template <class From, class To, int kCount, int kFlight, Way kWay, bool kPasses = false, int kMost>
 __device__ __forceinline__ void move_aligned(const Job<kMost> &job, uint32_t block, uint32_t blocks) {
   constexpr uint32_t kTile = kThreads * kFlight;
   constexpr int kFromBytes = sizeof(From) * kCount, kToBytes = sizeof(To) * kCount;
@@ -122,16 +122,16 @@ __device__ __forceinline__ void move_aligned(const Job<kMost> &job, uint32_t blo
     Bits<kFromBytes> in[kFlight];
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
-      if (cells[k].live) in[k] = load<kFromBytes>(cells[k].from + uint64_t{cells[k].place} * kFromBytes);
+      if (cells[k].live) in[k] = load<kFromBytes, kPasses>(cells[k].from + uint64_t{cells[k].place} * kFromBytes);
     }
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
       const uint64_t to = cells[k].to + uint64_t{cells[k].place} * kToBytes;
       if constexpr (std::is_same_v<From, To>) {
-        if (cells[k].live) store(to, in[k]);
+        if (cells[k].live) store<kPasses>(to, in[k]);
       } else {
         const auto piece = convert_piece<To>(value_of<Piece<From, kCount>>(in[k]));
-        if (cells[k].live) store(to, bits_of(piece));
+        if (cells[k].live) store<kPasses>(to, bits_of(piece));
       }
     }
   }
@@ -157,7 +157,7 @@ __device__ __forceinline__ void copy_elements(uint64_t from, uint64_t to, int be
 // needs is a window into two neighbouring aligned words of the row read: a lane loads the first, the second is the next
 // lane's. So a row has a piece more than it needs, and a warp's last lane loads only, what the next warp's first one
 // stores. Words may stick out of a row, into its neighbours.
-template <class From, class To, int kCount, int kFlight, Way kWay, int kMost>
+template <class From, class To, int kCount, int kFlight, Way kWay, bool kPasses = false, int kMost>
 __device__ __forceinline__ void move_shifted(const Job<kMost> &job, uint32_t block, uint32_t blocks) {
   constexpr uint32_t kTile = kShiftedStride * kFlight;
   constexpr int kFromBytes = sizeof(From) * kCount, kToBytes = sizeof(To) * kCount;
@@ -184,7 +184,7 @@ __device__ __forceinline__ void move_shifted(const Job<kMost> &job, uint32_t blo
         if (lane != 31) copy_elements<From, To>(cell.from, cell.to, max(first[k], 0), min(first[k] + kCount, cols));
         cell.live = false;
       }
-      if (cell.live && at + kFromBytes > 0 && at < row_bytes) word[k] = load<kFromBytes>(cell.from + at);
+      if (cell.live && at + kFromBytes > 0 && at < row_bytes) word[k] = load<kFromBytes, kPasses>(cell.from + at);
     }
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
@@ -194,16 +194,16 @@ __device__ __forceinline__ void move_shifted(const Job<kMost> &job, uint32_t blo
       const bool stores = cells[k].live && lane != 31;
       const bool begins = first[k] >= 0, ends = first[k] + kCount <= cols;
       if (stores && begins && ends) {
-        store(to, bits_of(piece));
+        store<kPasses>(to, bits_of(piece));
       } else if (stores && ends) {
-        store_tail<sizeof(To)>(to, bits_of(piece), max(first[k] + kCount, 0) * sizeof(To));
+        store_tail<sizeof(To), kPasses>(to, bits_of(piece), max(first[k] + kCount, 0) * sizeof(To));
       } else if (stores && begins) {
-        store_head<sizeof(To)>(to, bits_of(piece), max(cols - first[k], 0) * sizeof(To));
+        store_head<sizeof(To), kPasses>(to, bits_of(piece), max(cols - first[k], 0) * sizeof(To));
       } else if (stores) {
         // A row within one piece.
 #pragma unroll
         for (int i = 0; i < kCount; i++) {
-          if (first[k] + i >= 0 && first[k] + i < cols) store(to + i * sizeof(To), bits_of(piece.at[i]));
+          if (first[k] + i >= 0 && first[k] + i < cols) store<kPasses>(to + i * sizeof(To), bits_of(piece.at[i]));
         }
       }
     }

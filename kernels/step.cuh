@@ -53,6 +53,9 @@ struct Step {
   const uint64_t *row_places;
   const uint64_t *state_sources;
   const uint64_t *state_targets;
+  const uint32_t *home_heads;
+  const uint32_t *home_count;
+  uint32_t home_blocks;
   // Two sums for every window: of the run of a row that began before, and of the first run of a row that begins there.
   float *run_sums;
   uint64_t run_sum_floats;
@@ -175,24 +178,24 @@ class Gradients {
   bool bf16_;
 };
 
-template <int kCount>
+template <bool kPasses, int kCount>
 __device__ __forceinline__ void load_floats(uint64_t at, float (&values)[kCount]) {
 #pragma unroll
   for (int e = 0; e < kCount; e += 4) {
-    const Bits<16> bits = load<16>(at + e * sizeof(float));
+    const Bits<16> bits = load<16, kPasses>(at + e * sizeof(float));
 #pragma unroll
     for (int k = 0; k < 4; k++) values[e + k] = same_bits<float>(bits.word[k]);
   }
 }
 
-template <int kCount>
+template <bool kPasses, int kCount>
 __device__ __forceinline__ void store_floats(uint64_t at, const float (&values)[kCount]) {
 #pragma unroll
   for (int e = 0; e < kCount; e += 4) {
     Bits<16> bits;
 #pragma unroll
     for (int k = 0; k < 4; k++) bits.word[k] = same_bits<uint32_t>(values[e + k]);
-    store(at + e * sizeof(float), bits);
+    store<kPasses>(at + e * sizeof(float), bits);
   }
 }
 
@@ -228,10 +231,11 @@ struct Row {
   float second[kCount];
 
   __device__ __forceinline__ void load(const Step &step, const Found &found, uint32_t column) {
+    constexpr bool kPasses = true;
     const uint64_t state_at = found.state_source + column * uint64_t{sizeof(float)};
-    row.bits = wmk::load<Piece::kBytes>(found.row + column * kElementBytes);
-    if constexpr (kKind != Kind::kSgd) load_floats(state_at, first);
-    if constexpr (kKind == Kind::kAdam) load_floats(state_at + step.second_bytes, second);
+    row.bits = wmk::load<Piece::kBytes, kPasses>(found.row + column * kElementBytes);
+    if constexpr (kKind != Kind::kSgd) load_floats<kPasses>(state_at, first);
+    if constexpr (kKind == Kind::kAdam) load_floats<kPasses>(state_at + step.second_bytes, second);
   }
 
   // What lies behind the columns that have gradients stays as it is.
@@ -254,11 +258,12 @@ struct Row {
     }
   }
 
+  template <bool kPasses>
   __device__ __forceinline__ void store(const Step &step, const Found &found, uint32_t column) const {
     const uint64_t state_at = found.state_target + column * uint64_t{sizeof(float)};
-    wmk::store(found.row + column * kElementBytes, row.bits);
-    if constexpr (kKind != Kind::kSgd) store_floats(state_at, first);
-    if constexpr (kKind == Kind::kAdam) store_floats(state_at + step.second_bytes, second);
+    wmk::store<kPasses>(found.row + column * kElementBytes, row.bits);
+    if constexpr (kKind != Kind::kSgd) store_floats<kPasses>(state_at, first);
+    if constexpr (kKind == Kind::kAdam) store_floats<kPasses>(state_at + step.second_bytes, second);
   }
 
   // Asks for the memory of a row that comes soon.
@@ -290,7 +295,12 @@ __device__ __forceinline__ void change_row(const Step &step, const Found &found,
     Row<kKind, kFloats, kCount> row;
     sum(columns, row, sums);
     row.change(step, next_powers(step.how, powers), columns.live, sums);
-    row.store(step, found, columns.first);
+    // Lines of a cache beside a table in the host's memory.
+    if (step.row_places != nullptr) {
+      row.template store<true>(step, found, columns.first);
+    } else {
+      row.template store<false>(step, found, columns.first);
+    }
   }
   if constexpr (kKind == Kind::kAdam) {
     // All have read what the first lane writes.
@@ -516,8 +526,19 @@ __global__ void __launch_bounds__(kThreads, kBlocks) step_kernel(const __grid_co
   }
   const uint32_t lanes = 1u << step.team_log, number = threadIdx.x & (lanes - 1);
   const Team team = {number, lanes, (kWarp >> (32 - lanes)) << (threadIdx.x % 32 - number)};
-  const uint32_t teams = kThreads >> step.team_log;
-  for (uint32_t tile = blockIdx.x - step.run_blocks; tile < step.tiles; tile += gridDim.x - step.run_blocks) {
+  const uint32_t teams = kThreads >> step.team_log, block = blockIdx.x - step.run_blocks;
+  if (block < step.home_blocks) {
+    const uint32_t heads = *step.home_count;
+#pragma unroll 1
+    for (uint32_t k = block * teams + (threadIdx.x >> step.team_log); k < heads; k += step.home_blocks * teams) {
+      const uint32_t head = step.home_heads[k];
+      few_gradients<S::kKind, S::kFloatRow, S::kFloatGradient, S::kAligned, kCount, kFlight>(
+          step, head, key_at(step, head), team);
+    }
+    return;
+  }
+  const uint32_t blocks = gridDim.x - step.run_blocks - step.home_blocks;
+  for (uint32_t tile = block - step.home_blocks; tile < step.tiles; tile += blocks) {
     const uint32_t begin = (tile * teams + (threadIdx.x >> step.team_log)) * kTeamRows;
     const uint32_t end = min(begin + kTeamRows, step.count);
 #pragma unroll 1
@@ -527,6 +548,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) step_kernel(const __grid_co
       }
       const uint64_t key = key_at(step, head);
       if (key >= step.rows || (head > 0 && key_at(step, head - 1) == key)) continue;
+      if (step.home_blocks != 0 && step.row_places[head] == step.table + key * step.table_stride_bytes) continue;
       few_gradients<S::kKind, S::kFloatRow, S::kFloatGradient, S::kAligned, kCount, kFlight>(step, head, key, team);
     }
   }

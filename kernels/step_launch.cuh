@@ -42,6 +42,9 @@ inline Step step_of(const wmk_step_args &args, const Choice &choice) {
   step.row_places = args.row_places;
   step.state_sources = args.state_sources;
   step.state_targets = args.state_targets;
+  step.home_heads = args.home_heads;
+  step.home_count = args.home_count;
+  step.home_blocks = args.home_heads == nullptr ? 0 : args.home_blocks;
   step.arrivals = reinterpret_cast<uint32_t *>(args.zeros);
   const wmk_rule &rule = args.rule;
   step.how = {rule.optimizer, rule.adam_w, rule.learning_rate, rule.weight_decay,
@@ -63,7 +66,8 @@ inline cudaError_t launch_step(const wmk_step_args &args, const Choice &choice, 
   const uint64_t bits =
       args.table | args.table_stride_bytes | args.states[0] | args.states[1] | args.state_stride_bytes;
   if (args.count == 0 || args.count > INT32_MAX || args.cols == 0 || args.cols >= 1u << 28 ||
-      bits % access_limit != 0 || args.blocks == 0) {
+      bits % access_limit != 0 || args.blocks == 0 ||
+      (args.home_heads != nullptr && (args.row_places == nullptr || args.home_blocks == 0))) {
     return cudaErrorInvalidValue;
   }
   Step step = step_of(args, choice);
@@ -79,7 +83,7 @@ inline cudaError_t launch_step(const wmk_step_args &args, const Choice &choice, 
     return cudaSuccess;
   }
   if (!scratch.suffices()) return cudaErrorInvalidValue;
-  const uint32_t blocks = step.run_blocks + (args.blocks < step.tiles ? args.blocks : step.tiles);
+  const uint32_t blocks = step.run_blocks + step.home_blocks + (args.blocks < step.tiles ? args.blocks : step.tiles);
   void *parameters[] = {&step};
   return cudaLaunchKernel(reinterpret_cast<const void *>(choice.kernel), dim3(blocks), dim3(kThreads), parameters, 0, stream);
 }

@@ -335,24 +335,37 @@ bool change(Random &random, const World &world) {
     }
   }
   Device on_device(rows.size() * 4), wide(rows.size() * 8), new_values(rows.size() * 8), before(rows.size() * 8);
-  Device places(rows.size() * 8), sources(rows.size() * 8), targets(rows.size() * 8);
+  Device places(rows.size() * 8), sources(rows.size() * 8), targets(rows.size() * 8), heads(rows.size() * 4), head_count(4);
   on_device.put(rows);
   wide.put(std::vector<uint64_t>(rows.begin(), rows.end()));
   new_values.put(values);
   CUDA(cudaMemset(before.as<void>(), 0, before.bytes()));
-  const bool is_wide = random.below(2), has_states = rank.state_stride != 0;
+  const bool is_wide = random.below(2), has_states = rank.state_stride != 0, lists = random.below(2);
   const wmk_cache_locate_args args{rank.cache,
                                    is_wide ? wide.as<void>() : on_device.as<void>(),
                                    rows.size(),
                                    places.as<uint64_t>(),
                                    has_states ? sources.as<uint64_t>() : nullptr,
                                    has_states ? targets.as<uint64_t>() : nullptr,
+                                   lists ? heads.as<uint32_t>() : nullptr,
+                                   lists ? head_count.as<uint32_t>() : nullptr,
                                    is_wide ? 8u : 4u,
                                    0};
   CUDA(wmk_cache_locate(&args, nullptr));
   change_rows<<<(rows.size() + 7) / 8, 256>>>(args, on_device.as<uint32_t>(), new_values.as<uint64_t>(),
                                               before.as<uint64_t>());
   CUDA(cudaDeviceSynchronize());
+  if (lists) {
+    const auto at = places.get<uint64_t>(rows.size());
+    std::vector<uint32_t> wanted;
+    for (uint32_t k = 0; k < rows.size(); k++) {
+      if (rows[k] == rank.rows || (k > 0 && rows[k] == rows[k - 1])) continue;
+      if (at[k] == rank.cache.home + rows[k] * rank.stride) wanted.push_back(k);
+    }
+    auto listed = heads.get<uint32_t>(head_count.get<uint32_t>(1)[0]);
+    std::sort(listed.begin(), listed.end());
+    if (listed != wanted) return fprintf(stderr, "WRONG: the rows without a line\n"), false;
+  }
   if (has_states && before.get<uint64_t>(rows.size()) != states)
     return fprintf(stderr, "WRONG: states as they were\n"), false;
   return rank.sound();

@@ -9,6 +9,7 @@ pub use args::{
 use super::CudaPlatform;
 use super::kernels;
 use super::launch::{self, ALL_BLOCKS, RowsArgs, TableArgs, first_base, rows_args};
+use super::learning::RowLists;
 use super::rows::check_workspace;
 use crate::error::Result;
 use crate::kinds::DType;
@@ -133,24 +134,23 @@ impl CudaPlatform {
         self.launched(what, stream)
     }
 
-    /// Where the gradient step changes rows, for `count` sorted ones of `row_bytes` each: the arrays are those of
-    /// [`StepArgs`](super::learning::StepArgs), those of states NULL without states. Lines that are found are dirty from now on.
+    /// Where the gradient step changes rows, for `count` sorted ones of `row_bytes` each. Lines that are found are dirty from now on.
     pub(super) fn locate_in_cache(
         &self,
         view: &CacheView<'_>,
         (sorted_rows, row_bytes, count): (Address, u32, usize),
-        row_places: Address,
-        state_sources: Address,
-        state_targets: Address,
+        lists: &RowLists,
         stream: Stream,
     ) -> Result<()> {
         let args = CacheLocateArgs {
             cache: cache_args(view)?,
             sorted_rows,
             count: count as u64,
-            row_places,
-            state_sources,
-            state_targets,
+            row_places: lists.places,
+            state_sources: lists.state_sources,
+            state_targets: lists.state_targets,
+            home_heads: lists.home_heads,
+            home_count: lists.home_count,
             row_bytes,
             reserved: 0,
         };

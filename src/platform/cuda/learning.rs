@@ -17,6 +17,10 @@ const MOST_COLS: usize = 1 << 28;
 /// What rows and states are aligned to.
 const ROW_ALIGNMENT_BYTES: usize = 16;
 
+/// Blocks that change rows of the host's memory beside others that change lines of a cache: few of them keep the bus busy, and
+/// stay close to each other.
+const HOME_BLOCKS: u32 = 66;
+
 /// Scratch arrays begin at multiples of this.
 const SCRATCH_ALIGNMENT_BYTES: usize = 256;
 
@@ -58,6 +62,8 @@ pub struct StepArgs {
     pub row_places: Address,
     pub state_sources: Address,
     pub state_targets: Address,
+    pub home_heads: Address,
+    pub home_count: Address,
     pub scratch: Address,
     pub scratch_bytes: u64,
     pub needed_bytes: *mut u64,
@@ -65,7 +71,7 @@ pub struct StepArgs {
     pub gradient_dtype: u32,
     pub table_dtype: u32,
     pub blocks: u32,
-    pub reserved: u32,
+    pub home_blocks: u32,
 }
 
 /// `wmk_map_rows_args`.
@@ -93,34 +99,41 @@ pub struct SetArgs {
     pub reserved: u32,
 }
 
-/// Where the rows of a step are, if its table has a cache: arrays of one address a gradient.
-struct RowLists {
-    array_bytes: usize,
-    arrays: usize,
+/// Where the rows of a step are, if its table has a cache: arrays with one entry a gradient; NULL for those that are not needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RowLists {
+    pub places: Address,
+    pub state_sources: Address,
+    pub state_targets: Address,
+    /// The rows without a line, of a table in the host's memory.
+    pub home_heads: Address,
+    pub home_count: Address,
 }
 
 impl RowLists {
-    fn of(step: &Step<'_>) -> RowLists {
-        RowLists {
-            array_bytes: (step.ids.count * size_of::<u64>()).next_multiple_of(SCRATCH_ALIGNMENT_BYTES),
-            arrays: match (step.cache, step.states) {
-                (None, _) => 0,
-                (Some(_), []) => 1,
-                (Some(_), _) => 3,
-            },
+    /// Cut from `base` on, and the bytes they take.
+    fn cut(base: Address, step: &Step<'_>, on_host: bool) -> (RowLists, usize) {
+        let count = step.ids.count;
+        let mut lists = RowLists::default();
+        if step.cache.is_none() {
+            return (lists, 0);
         }
-    }
-
-    fn bytes(&self) -> usize {
-        self.array_bytes * self.arrays
-    }
-
-    /// The arrays from `base` on: rows, sources of states, targets of states; NULL for those that are not needed.
-    fn cut(&self, base: Address) -> [Address; 3] {
-        [0, 1, 2].map(|i| match i < self.arrays {
-            true => base.offset_bytes(i * self.array_bytes),
-            false => Address::NULL,
-        })
+        let mut end_bytes = 0;
+        let mut take = |bytes: usize| {
+            let at = base.offset_bytes(end_bytes);
+            end_bytes = (end_bytes + bytes).next_multiple_of(SCRATCH_ALIGNMENT_BYTES);
+            at
+        };
+        lists.places = take(count * size_of::<u64>());
+        if !step.states.is_empty() {
+            lists.state_sources = take(count * size_of::<u64>());
+            lists.state_targets = take(count * size_of::<u64>());
+        }
+        if on_host {
+            lists.home_heads = take(count * size_of::<u32>());
+            lists.home_count = take(size_of::<u32>());
+        }
+        (lists, end_bytes)
     }
 }
 
@@ -131,12 +144,18 @@ fn sorted_row_bytes(rows: u64) -> u32 {
 
 impl CudaPlatform {
     /// Rows of the host's memory are changed by few blocks, which keep the bus busy and stay close to each other.
-    fn step_blocks(&self, table: Address, launch: Launch) -> u32 {
+    fn step_blocks(&self, step: &Step<'_>, launch: Launch) -> u32 {
         match launch.sms {
             Some(sms) => blocks(sms),
-            None if self.gpu.is_on_host(table) => blocks(self.multiprocessors()),
+            None if step.cache.is_none() && self.gpu.is_on_host(step.table.address) => {
+                blocks(self.multiprocessors())
+            }
             None => ALL_BLOCKS,
         }
+    }
+
+    fn row_lists(&self, step: &Step<'_>, base: Address) -> (RowLists, usize) {
+        RowLists::cut(base, step, self.gpu.is_on_host(step.table.address))
     }
 
     /// Rows of the host's memory are best changed in their order; others come together quicker in any order.
@@ -170,7 +189,8 @@ impl LearningKernels for CudaPlatform {
         let change = step_args(step)?;
         let _entered = self.gpu.enter()?;
         kernels::group(&group, Stream::default())?;
-        Ok(self.change_bytes(&change)? + RowLists::of(step).bytes() + group_bytes as usize)
+        let (_, list_bytes) = self.row_lists(step, Address::NULL);
+        Ok(self.change_bytes(&change)? + list_bytes + group_bytes as usize)
     }
 
     fn step(&self, step: &Step<'_>, launch: Launch) -> Result<()> {
@@ -180,12 +200,12 @@ impl LearningKernels for CudaPlatform {
         let _entered = self.gpu.enter()?;
         let mut change = step_args(step)?;
         let change_bytes = self.change_bytes(&change)?;
-        let lists = RowLists::of(step);
-        let before_group = change_bytes + lists.bytes();
+        let (lists, list_bytes) = self.row_lists(step, launch.workspace.address.offset_bytes(change_bytes));
+        let before_group = change_bytes + list_bytes;
         check_workspace("the gradient step", launch.workspace, before_group)?;
         change.scratch = launch.workspace.address;
         change.scratch_bytes = change_bytes as u64;
-        change.blocks = self.step_blocks(step.table.address, launch);
+        change.blocks = self.step_blocks(step, launch);
         let group = GroupArgs {
             scratch: launch.workspace.address.offset_bytes(before_group),
             scratch_bytes: (launch.workspace.bytes - before_group) as u64,
@@ -197,10 +217,11 @@ impl LearningKernels for CudaPlatform {
         };
         kernels::group(&group, launch.stream)?;
         if let Some(view) = step.cache {
-            let [rows, sources, targets] = lists.cut(launch.workspace.address.offset_bytes(change_bytes));
             let sorted = (change.sorted_rows, sorted_row_bytes(step.rows), step.ids.count);
-            self.locate_in_cache(view, sorted, rows, sources, targets, launch.stream)?;
-            (change.row_places, change.state_sources, change.state_targets) = (rows, sources, targets);
+            self.locate_in_cache(view, sorted, &lists, launch.stream)?;
+            change.row_places = lists.places;
+            (change.state_sources, change.state_targets) = (lists.state_sources, lists.state_targets);
+            (change.home_heads, change.home_count) = (lists.home_heads, lists.home_count);
         }
         kernels::step(&change, launch.stream)?;
         self.launched("the gradient step", launch.stream)
@@ -304,6 +325,8 @@ fn step_args(step: &Step<'_>) -> Result<StepArgs> {
         row_places: Address::NULL,
         state_sources: Address::NULL,
         state_targets: Address::NULL,
+        home_heads: Address::NULL,
+        home_count: Address::NULL,
         scratch: Address::NULL,
         scratch_bytes: 0,
         needed_bytes: null_mut(),
@@ -311,7 +334,7 @@ fn step_args(step: &Step<'_>) -> Result<StepArgs> {
         gradient_dtype: step.gradients.dtype.raw(),
         table_dtype: step.table.dtype.raw(),
         blocks: ALL_BLOCKS,
-        reserved: 0,
+        home_blocks: HOME_BLOCKS,
     })
 }
 
@@ -322,6 +345,7 @@ mod tests {
     use crate::error::Kind;
     use crate::kinds::DType;
     use crate::platform::Rows;
+    use crate::platform::caching::{CacheView, Geometry};
     use crate::platform::learning::OptimizerKind;
 
     fn step() -> Step<'static> {
@@ -402,20 +426,49 @@ mod tests {
 
     #[test]
     fn cached_rows_are_listed() {
-        assert_eq!(RowLists::of(&step()).bytes(), 0);
-        let lists = |arrays| RowLists {
-            array_bytes: 256,
-            arrays,
+        let base = Address(0x1000);
+        assert_eq!(RowLists::cut(base, &step(), true), (RowLists::default(), 0));
+        let cache = CacheView {
+            geometry: Geometry {
+                ranks: 1,
+                rows: 64,
+                rank_rows: 64,
+                coverage_rows: 64,
+            },
+            rank: 0,
+            tags: &[],
+            lines: &[],
+            row_stride_bytes: 32,
+            control: Address(0x6000),
+            home: Address(0x3000),
+            states: None,
         };
-        assert_eq!(lists(1).bytes(), 256);
-        assert_eq!(
-            lists(1).cut(Address(0x1000)),
-            [Address(0x1000), Address::NULL, Address::NULL]
-        );
-        assert_eq!(
-            lists(3).cut(Address(0x1000)),
-            [Address(0x1000), Address(0x1100), Address(0x1200)]
-        );
+        let adam = Step {
+            cache: Some(&cache),
+            ..step()
+        };
+        // 7 addresses are less than 256 bytes.
+        let lists = RowLists {
+            places: Address(0x1000),
+            state_sources: Address(0x1100),
+            state_targets: Address(0x1200),
+            ..RowLists::default()
+        };
+        assert_eq!(RowLists::cut(base, &adam, false), (lists, 0x300));
+        let at_home = RowLists {
+            home_heads: Address(0x1300),
+            home_count: Address(0x1400),
+            ..lists
+        };
+        assert_eq!(RowLists::cut(base, &adam, true), (at_home, 0x500));
+        let sgd = Step { states: &[], ..adam };
+        let lists = RowLists {
+            places: Address(0x1000),
+            home_heads: Address(0x1100),
+            home_count: Address(0x1200),
+            ..RowLists::default()
+        };
+        assert_eq!(RowLists::cut(base, &sgd, true), (lists, 0x300));
         let cases = [(1, 4), (u64::from(u32::MAX), 4), (1 << 32, 8), (1 << 40, 8)];
         assert_eq!(
             cases.map(|(rows, _)| sorted_row_bytes(rows)),
@@ -449,8 +502,8 @@ mod tests {
             }
             StepArgs = "wmk_step_args" {
                 sorted_rows, positions, zeros, count, rows, gradients, gradient_stride_bytes, cols, table, table_stride_bytes,
-                states, state_stride_bytes, beta_powers, row_places, state_sources, state_targets, scratch, scratch_bytes,
-                needed_bytes, rule, gradient_dtype, table_dtype, blocks, reserved
+                states, state_stride_bytes, beta_powers, row_places, state_sources, state_targets, home_heads, home_count,
+                scratch, scratch_bytes, needed_bytes, rule, gradient_dtype, table_dtype, blocks, home_blocks
             }
             Rule = "wmk_rule" {
                 optimizer, adam_w, learning_rate, weight_decay, epsilon, beta1, beta2, alpha

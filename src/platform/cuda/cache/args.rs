@@ -122,6 +122,8 @@ pub struct CacheLocateArgs {
     pub row_places: Address,
     pub state_sources: Address,
     pub state_targets: Address,
+    pub home_heads: Address,
+    pub home_count: Address,
     pub row_bytes: u32,
     pub reserved: u32,
 }
@@ -437,7 +439,8 @@ mod tests {
                 cache, rows, scratch, scratch_bytes, needed_bytes, order_bits, hit_blocks, ages, reserved
             }
             CacheLocateArgs = "wmk_cache_locate_args" {
-                cache, sorted_rows, count, row_places, state_sources, state_targets, row_bytes, reserved
+                cache, sorted_rows, count, row_places, state_sources, state_targets, home_heads, home_count, row_bytes,
+                reserved
             }
             CacheFlushArgs = "wmk_cache_flush_args" { cache, parts, reserved }
         };
