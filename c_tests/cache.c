@@ -207,12 +207,12 @@ static void counted(wm_rank* r) {
 
 /* ---- readers while lines are replaced ---- */
 
-typedef struct { const wm_rows* e; int number; void* stream; bool adjust; } reader;
+typedef struct { const wm_rows* e; int rank, number; void* stream; bool adjust; } reader;
 
 static void* read_rows(void* given) {
   reader* me = given;
-  wm_set_rank(me->e->rank);
-  wm_device_bind(me->e->rank);
+  wm_set_rank(me->rank);
+  wm_device_bind(me->rank);
   const int64_t count = 700;
   const wm_rows* e = me->e;
   wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, count, 1, 1, 0, 0});
@@ -251,7 +251,7 @@ static void side_by_side(wm_rank* r) {
     reader readers[READERS];
     pthread_t threads[READERS];
     for (int i = 0; i < READERS; i++) {
-      readers[i] = (reader){.e = &e, .number = i + READERS * r->rank, .adjust = i < 2};
+      readers[i] = (reader){.e = &e, .rank = r->rank, .number = i + READERS * r->rank, .adjust = i < 2};
       if (create) REQUIRE(create(&readers[i].stream, 1) == 0);
       REQUIRE(pthread_create(&threads[i], NULL, read_rows, &readers[i]) == 0);
     }

@@ -136,4 +136,8 @@ static void body(wm_rank* r) {
            before.resident_kib, after.resident_kib);
 }
 
-int main(int argc, char** argv) { return wm_test_main(argc, argv, body, WM_PLAIN); }
+int main(int argc, char** argv) {
+  /* Else drivers of GPUs load a kernel when it is first used, and memory grows with every kind of operation. */
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  return wm_test_main(argc, argv, body, WM_PLAIN);
+}

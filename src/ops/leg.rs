@@ -3,7 +3,9 @@
 use super::{Buffers, Scratch};
 use crate::error::{Error, Kind, Result};
 use crate::kinds::{AllocationType, DType};
-use crate::platform::{Bootstrap, Indices, Launch, Platform, Rows, Table, Transport, Workspace, agree};
+use crate::platform::{
+    Bootstrap, Indices, Launch, Platform, Rows, Shipment, Table, Transport, Workspace, agree,
+};
 use crate::span::Address;
 
 /// What an exchange works with.
@@ -206,11 +208,38 @@ impl Leg<'_> {
             .carry(field, from, &self.sent, to, &self.received, unit_bytes)
     }
 
+    /// [`Leg::forward`] of several things with the same counts at once: where they come from, where they go, and bytes of each.
+    pub fn forward_all(&self, field: &Field<'_>, things: &[(Address, Address, usize)]) -> Result<()> {
+        let sizes: Vec<_> = things
+            .iter()
+            .map(|(_, _, unit_bytes)| (bytes(&self.sent, *unit_bytes), bytes(&self.received, *unit_bytes)))
+            .collect();
+        let shipments: Vec<_> = things
+            .iter()
+            .zip(&sizes)
+            .map(|((from, to, _), (sent, received))| Shipment {
+                send: *from,
+                send_bytes: sent,
+                receive: *to,
+                receive_bytes: received,
+            })
+            .collect();
+        let circle = &self.circle;
+        circle
+            .transport
+            .ship(circle.boot, &shipments, field.launch.stream)
+    }
+
     /// Moves the other way: an answer of `unit_bytes` to everything counted.
     pub fn back(&self, field: &Field<'_>, from: Address, to: Address, unit_bytes: usize) -> Result<()> {
         self.circle
             .carry(field, from, &self.received, to, &self.sent, unit_bytes)
     }
+}
+
+/// The arenas on both sides hold these products, so they fit.
+fn bytes(counts: &[u64], unit_bytes: usize) -> Vec<usize> {
+    counts.iter().map(|n| *n as usize * unit_bytes).collect()
 }
 
 impl<'a> Circle<'a> {
@@ -223,15 +252,12 @@ impl<'a> Circle<'a> {
         received: &[u64],
         unit_bytes: usize,
     ) -> Result<()> {
-        // The arenas on both sides hold these products, so they fit.
-        let bytes =
-            |counts: &[u64]| -> Vec<usize> { counts.iter().map(|n| *n as usize * unit_bytes).collect() };
         self.transport.all_to_all_v(
             self.boot,
             from,
-            &bytes(sent),
+            &bytes(sent, unit_bytes),
             to,
-            &bytes(received),
+            &bytes(received, unit_bytes),
             field.launch.stream,
         )
     }

@@ -276,16 +276,18 @@ pub fn deliver<'a>(
         None => Ok(Address::NULL),
     };
     // A rank whose kernels fail has announced its ids, so it sends what is there.
-    leg.forward(field, *ids.as_ref().unwrap_or(&ids_out), ids_in, id_bytes)?;
+    let ids_from = *ids.as_ref().unwrap_or(&ids_out);
     failure = failure.and(ids.map(drop));
     if let (Some(packed), Some(out)) = (&packed, wire_rows(rows_out))
         && let Some(rows) = &packed.parcel.rows
     {
         failure = failure.and(sort(field, packed, rows, packed.parcel.cols, &out));
     }
-    if wire.row_dtype.is_some() {
-        leg.forward(field, rows_out, rows_in, wire.row_bytes())?;
-    }
+    let things = [
+        (ids_from, ids_in, id_bytes),
+        (rows_out, rows_in, wire.row_bytes()),
+    ];
+    leg.forward_all(field, &things[..1 + usize::from(wire.row_dtype.is_some())])?;
     let delivery = Delivery {
         parcel: given(ids_in, rows_in),
         workspace: Workspace { address, bytes },

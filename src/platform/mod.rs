@@ -286,6 +286,15 @@ pub trait Segment: Send + Sync {
     fn release(self: Box<Self>, boot: Option<&dyn Bootstrap>) -> Result<()>;
 }
 
+/// What one rank sends to all others and receives from them, in rank order on both sides.
+#[derive(Clone, Copy, Debug)]
+pub struct Shipment<'a> {
+    pub send: Address,
+    pub send_bytes: &'a [usize],
+    pub receive: Address,
+    pub receive_bytes: &'a [usize],
+}
+
 /// Moves bytes between the ranks of a communicator, on a stream.
 pub trait Transport: Send + Sync {
     /// Every rank sends `send_bytes[r]` bytes to each rank r, taken in rank order from `send`, and receives
@@ -300,6 +309,13 @@ pub trait Transport: Send + Sync {
         receive_bytes: &[usize],
         stream: Stream,
     ) -> Result<()>;
+
+    /// Several shipments, as [`Transport::all_to_all_v`] moves one; as many on every rank. A transport may move them side by side.
+    fn ship(&self, boot: &dyn Bootstrap, shipments: &[Shipment<'_>], stream: Stream) -> Result<()> {
+        shipments.iter().try_for_each(|it| {
+            self.all_to_all_v(boot, it.send, it.send_bytes, it.receive, it.receive_bytes, stream)
+        })
+    }
 
     /// Gives back what the transport holds; it is not used afterwards. With `boot` all ranks do so together; with `None`
     /// (a broken communicator, a process that leaves) only the local side goes. A transport that is only dropped does the latter.

@@ -6,7 +6,7 @@ use super::nccl::{self, BYTES, Config, IN_PROGRESS, Nccl, SUCCESS, UNIQUE_ID_BYT
 use crate::error::{Error, Kind, Result, fail};
 use crate::log::say;
 use crate::platform::process::spawn_quiet;
-use crate::platform::{Bootstrap, Stream, Term, Transport, agree, agree_or};
+use crate::platform::{Bootstrap, Shipment, Stream, Term, Transport, agree, agree_or};
 use crate::span::Address;
 use cudarc::driver::sys::CUstream;
 use std::ffi::{c_int, c_void};
@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a rank looks at its own NCCL before it meets the others.
+/// How long a rank looks at its own NCCL before it meets the others, and for how much of that it does not sleep: a call is
+/// mostly done within it, and a sleep takes ten times as long as it should.
 const LOOK: Duration = Duration::from_millis(2);
+const AWAKE: Duration = Duration::from_micros(500);
 const LEAST_PAUSE: Duration = Duration::from_micros(10);
 /// The same for a call that failed, whose buffers NCCL may still write to until then. Calls return within 5 s of a death.
 const BUFFERS_LIMIT: Duration = Duration::from_secs(3);
@@ -171,8 +173,13 @@ impl Inner {
         let mut pause = LEAST_PAUSE;
         loop {
             let progress = self.progress()?;
-            if progress == Progress::Done || start.elapsed() >= LOOK {
+            let looked = start.elapsed();
+            if progress == Progress::Done || looked >= LOOK {
                 return Ok(progress);
+            }
+            if looked < AWAKE {
+                std::thread::yield_now();
+                continue;
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(LOOK / 8);
@@ -271,61 +278,65 @@ impl Inner {
         }
     }
 
-    /// Enqueues the sends and receives of one exchange as one group, and the own part as a copy.
-    fn enqueue(&self, parts: &Parts<'_>, rank: usize, stream: Stream) -> Result<()> {
+    /// Enqueues the sends and receives of all shipments as one group, and the own parts as copies.
+    fn enqueue(&self, shipments: &[Shipment<'_>], rank: usize, stream: Stream) -> Result<()> {
         let _entered = self.gpu.enter()?;
-        let (own_to, own_from) = (parts.receive_at(rank), parts.send_at(rank));
-        self.gpu.copy(own_to, own_from, parts.send_bytes[rank], stream)?;
-        let handle = stream.0 as CUstream;
-        let nccl = self.nccl;
+        for it in shipments {
+            let (to, from) = (
+                part(it.receive, it.receive_bytes, rank),
+                part(it.send, it.send_bytes, rank),
+            );
+            self.gpu.copy(to, from, it.send_bytes[rank], stream)?;
+        }
         self.on_comm(|comm| {
-            // SAFETY: the caller of `all_to_all_v` vouches for buffers, sizes and stream; the communicator lives while the
-            // lock is held. A group that was started is ended whatever happens in it.
+            // SAFETY: a group that was started is ended whatever happens in it; the communicator lives while the lock is held.
             unsafe {
-                nccl.check("ncclGroupStart", comm, (nccl.ncclGroupStart)())?;
-                let mut outcome = Ok(());
-                for peer in (0..parts.send_bytes.len()).filter(|peer| *peer != rank) {
-                    let (out_bytes, in_bytes) = (parts.send_bytes[peer], parts.receive_bytes[peer]);
-                    let (from, to) = (parts.send_at(peer).0, parts.receive_at(peer).0);
-                    if outcome.is_ok() && out_bytes > 0 {
-                        let code =
-                            (nccl.ncclSend)(from as *const _, out_bytes, BYTES, peer as c_int, comm, handle);
-                        outcome = nccl.check("ncclSend", comm, code);
-                    }
-                    if outcome.is_ok() && in_bytes > 0 {
-                        let code =
-                            (nccl.ncclRecv)(to as *mut _, in_bytes, BYTES, peer as c_int, comm, handle);
-                        outcome = nccl.check("ncclRecv", comm, code);
-                    }
-                }
-                let ended = nccl.check("ncclGroupEnd", comm, (nccl.ncclGroupEnd)());
-                outcome.and(ended)
-            }
+                self.nccl
+                    .check("ncclGroupStart", comm, (self.nccl.ncclGroupStart)())?
+            };
+            let outcome = shipments
+                .iter()
+                .try_for_each(|it| self.send_and_receive(comm, it, rank, stream));
+            // SAFETY: as above.
+            let ended = unsafe { self.nccl.check("ncclGroupEnd", comm, (self.nccl.ncclGroupEnd)()) };
+            outcome.and(ended)
         })
     }
+
+    /// In a group.
+    fn send_and_receive(
+        &self,
+        comm: *mut c_void,
+        it: &Shipment<'_>,
+        rank: usize,
+        stream: Stream,
+    ) -> Result<()> {
+        let (nccl, handle) = (self.nccl, stream.0 as CUstream);
+        for peer in (0..it.send_bytes.len()).filter(|peer| *peer != rank) {
+            let (out_bytes, in_bytes) = (it.send_bytes[peer], it.receive_bytes[peer]);
+            if out_bytes > 0 {
+                let from = part(it.send, it.send_bytes, peer).0 as *const c_void;
+                // SAFETY: the caller of `ship` vouches for buffers, sizes and stream; the communicator is live.
+                let code = unsafe { (nccl.ncclSend)(from, out_bytes, BYTES, peer as c_int, comm, handle) };
+                nccl.check("ncclSend", comm, code)?;
+            }
+            if in_bytes > 0 {
+                let to = part(it.receive, it.receive_bytes, peer).0 as *mut c_void;
+                // SAFETY: as above.
+                let code = unsafe { (nccl.ncclRecv)(to, in_bytes, BYTES, peer as c_int, comm, handle) };
+                nccl.check("ncclRecv", comm, code)?;
+            }
+        }
+        Ok(())
+    }
 }
 
-/// What one rank sends and receives, in rank order.
-struct Parts<'a> {
-    send: Address,
-    send_bytes: &'a [usize],
-    receive: Address,
-    receive_bytes: &'a [usize],
-}
-
-impl Parts<'_> {
-    fn send_at(&self, rank: usize) -> Address {
-        self.send.offset_bytes(self.send_bytes[..rank].iter().sum())
-    }
-
-    fn receive_at(&self, rank: usize) -> Address {
-        self.receive.offset_bytes(self.receive_bytes[..rank].iter().sum())
-    }
+/// Where the part of a rank begins.
+fn part(base: Address, bytes: &[usize], rank: usize) -> Address {
+    base.offset_bytes(bytes[..rank].iter().sum())
 }
 
 impl Transport for NcclTransport {
-    /// The bytes are there when the stream has got so far; after a failure nothing touches the buffers any more. Counts that do
-    /// not fit hang the streams until the communicator breaks; the operations above have agreed on theirs.
     fn all_to_all_v(
         &self,
         boot: &dyn Bootstrap,
@@ -335,13 +346,19 @@ impl Transport for NcclTransport {
         receive_bytes: &[usize],
         stream: Stream,
     ) -> Result<()> {
-        let parts = Parts {
+        let shipment = Shipment {
             send,
             send_bytes,
             receive,
             receive_bytes,
         };
-        let begun = self.0.enqueue(&parts, boot.rank(), stream);
+        self.ship(boot, &[shipment], stream)
+    }
+
+    /// The bytes are there when the stream has got so far; after a failure nothing touches the buffers any more. Counts that do
+    /// not fit hang the streams until the communicator breaks; the operations above have agreed on theirs.
+    fn ship(&self, boot: &dyn Bootstrap, shipments: &[Shipment<'_>], stream: Stream) -> Result<()> {
+        let begun = self.0.enqueue(shipments, boot.rank(), stream);
         self.0.complete(boot, begun).inspect_err(|_| {
             // Some ranks may have enqueued what others never will: the streams are freed on all of them, and what has begun
             // is over before the callers give the buffers back.

@@ -9,7 +9,7 @@ use cudarc::driver::sys::{
 };
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -26,6 +26,9 @@ const NOT_PERMITTED: c_int = 800;
 /// The kind of handles that other hosts can use.
 pub const FABRIC: c_uint = 8;
 
+/// A GPU that no desk has.
+const OTHER_DEVICE: c_int = 99;
+
 #[derive(Default)]
 struct State {
     next: u64,
@@ -38,6 +41,8 @@ struct State {
     /// Blocks of pools: their sizes and streams.
     pooled: BTreeMap<usize, (usize, usize)>,
     events: Vec<u64>,
+    /// Addresses in memory of a GPU that nobody here has access to.
+    elsewhere: BTreeSet<usize>,
     retained: i64,
     /// Calls of all desks in their order: the desk's rank, the function, and the address where there is one.
     log: Vec<(usize, &'static str, usize)>,
@@ -70,6 +75,11 @@ impl World {
         .filter(|(_, count)| *count > 0)
         .map(|(what, count)| format!("{count} {what} "))
         .collect()
+    }
+
+    /// Lets an address be one in memory of another GPU, without access.
+    pub fn put_elsewhere(&self, address: usize) {
+        self.state().elsewhere.insert(address);
     }
 
     pub fn log(&self) -> Vec<(usize, &'static str, usize)> {
@@ -301,14 +311,28 @@ fakes! {
         }
         0
     }
-    fn cuPointerGetAttributes(_count: c_uint, attributes: *mut CUpointer_attribute, values: *mut *mut u32, pointer: u64) at pointer, |world| {
-        // SAFETY: one attribute is asked for, its place is given.
-        let (asked, value) = unsafe { (*attributes, *values) };
-        assert_eq!(asked, CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+    fn cuPointerGetAttributes(count: c_uint, attributes: *mut CUpointer_attribute, values: *mut *mut u8, pointer: u64) at pointer, |world| {
         let s = world.state();
         let within = |all: &BTreeMap<usize, usize>| all.iter().any(|(base, bytes)| (*base..base + bytes).contains(&(pointer as usize)));
-        let kind = if within(&s.mapped) { 2 } else { u32::from(within(&s.registered) || within(&s.pinned)) };
-        put(value, kind)
+        let elsewhere = s.elsewhere.contains(&(pointer as usize));
+        let kind = if within(&s.mapped) || elsewhere { 2 } else { u32::from(within(&s.registered) || within(&s.pinned)) };
+        for k in 0..count as usize {
+            // SAFETY: so many attributes are asked for, and their places given, of the sizes that belong to them.
+            unsafe {
+                let value = *values.add(k);
+                match *attributes.add(k) {
+                    CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => value.cast::<u32>().write(kind),
+                    CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => {
+                        value.cast::<c_int>().write(if elsewhere { OTHER_DEVICE } else { 0 });
+                    }
+                    CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => {
+                        value.cast::<u64>().write(if kind == 0 || elsewhere { 0 } else { pointer });
+                    }
+                    other => panic!("nobody here knows {other:?}"),
+                }
+            }
+        }
+        0
     }
     fn cuMemGetAllocationGranularity(bytes: *mut usize, _properties: *const CUmemAllocationProp, _option: c_uint) at 0, |world| { put(bytes, PAGE) }
     fn cuMemAddressReserve(base: *mut u64, bytes: usize, alignment: usize, _hint: u64, _flags: c_ulonglong) at 0, |world| {

@@ -11,7 +11,7 @@ use cudarc::driver::sys::{
     CUpointer_attribute as PointerAttribute, CUstream, CUuuid,
 };
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 /// The oldest compute capability that the kernels run on.
 const LEAST_CAPABILITY: (i32, i32) = (8, 0);
@@ -37,6 +37,9 @@ const UNKNOWN_MEMORY: u32 = 0;
 
 /// `CU_MEMORYTYPE_HOST`.
 pub(super) const HOST_MEMORY: u32 = 1;
+
+/// `CU_MEMORYTYPE_DEVICE`.
+const DEVICE_MEMORY: u32 = 2;
 
 /// What a GPU is and can.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -351,35 +354,49 @@ impl Gpu {
         }
     }
 
-    /// True if kernels of this GPU can use the memory at `address`: what the driver knows of, and any memory where the GPU
-    /// reads pages that nobody registered.
+    /// True if kernels of this GPU can use the memory at `address`: what the driver knows of, but for memory of other GPUs
+    /// without access for this one, and any memory where the GPU reads pages that nobody registered.
     pub fn can_reach(&self, address: Address) -> bool {
-        !address.is_null() && (self.facts.reads_pageable || self.memory_type(address) != UNKNOWN_MEMORY)
+        if address.is_null() {
+            return false;
+        }
+        let (kind, device, reached) = self.memory_at(address);
+        let elsewhere = kind == DEVICE_MEMORY && device != self.device && reached == 0;
+        !elsewhere && (kind != UNKNOWN_MEMORY || self.facts.reads_pageable)
     }
 
     /// True for memory of the host that is registered with the driver.
     pub fn is_on_host(&self, address: Address) -> bool {
-        self.memory_type(address) == HOST_MEMORY
+        self.memory_at(address).0 == HOST_MEMORY
     }
 
-    /// The driver's `CUmemorytype` of an address, or [`UNKNOWN_MEMORY`].
-    fn memory_type(&self, address: Address) -> u32 {
+    /// Of an address the driver's `CUmemorytype` or [`UNKNOWN_MEMORY`], the device it is of, and where this GPU's kernels reach it
+    /// (0: nowhere).
+    fn memory_at(&self, address: Address) -> (u32, c_int, u64) {
+        let (mut kind, mut device, mut reached) = (UNKNOWN_MEMORY, self.device, 0u64);
+        let mut attributes = [
+            PointerAttribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            PointerAttribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+            PointerAttribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+        ];
+        let mut values: [*mut c_void; 3] = [
+            (&raw mut kind).cast(),
+            (&raw mut device).cast(),
+            (&raw mut reached).cast(),
+        ];
         let Ok(_entered) = self.enter_to_enqueue() else {
-            return UNKNOWN_MEMORY;
+            return (UNKNOWN_MEMORY, device, reached);
         };
-        let mut kind: u32 = UNKNOWN_MEMORY;
-        let mut attributes = [PointerAttribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE];
-        let mut values: [*mut c_void; 1] = [(&raw mut kind).cast()];
-        // SAFETY: one attribute and one place of its size, which outlive the call.
+        // SAFETY: as many attributes as places of their sizes, which outlive the call.
         let code = unsafe {
             (self.functions.cuPointerGetAttributes)(
-                1,
+                attributes.len() as c_uint,
                 attributes.as_mut_ptr(),
                 values.as_mut_ptr(),
                 address.0 as u64,
             )
         };
-        if code == 0 { kind } else { UNKNOWN_MEMORY }
+        (if code == 0 { kind } else { UNKNOWN_MEMORY }, device, reached)
     }
 }
 

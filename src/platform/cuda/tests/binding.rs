@@ -119,14 +119,16 @@ fn streams_of_other_devices_are_refused_and_recording_ones_are_known() {
 }
 
 #[test]
-fn pageable_memory_is_out_of_reach() {
-    seated(|_| {});
+fn pageable_memory_and_other_gpus_are_out_of_reach() {
+    let world = seated(|_| {});
     let platform = CudaPlatform::new(bound().unwrap());
     let word = super::super::abort::AbortWord::new(&platform.gpu).unwrap();
     assert!(platform.can_reach(word.address()));
     let local = 7u64;
     assert!(!platform.can_reach(Address(&raw const local as usize)));
     assert!(!platform.can_reach(Address::NULL));
+    world.put_elsewhere(0x7000);
+    assert!(!platform.can_reach(Address(0x7000)));
 }
 
 #[test]
