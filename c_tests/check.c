@@ -130,7 +130,13 @@ static void on_alarm(int signal_number) {
   _exit(WM_FAIL);
 }
 
+unsigned wm_slower(void) {
+  const char* text = getenv("WM_TEST_SLOWER");
+  int times = text ? atoi(text) : 1;
+  return times < 1 ? 1 : times > 100 ? 100 : (unsigned)times;
+}
+
 void wm_alarm(unsigned seconds) {
   signal(SIGALRM, on_alarm);
-  alarm(seconds);
+  alarm(seconds * wm_slower());
 }

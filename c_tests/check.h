@@ -20,7 +20,11 @@ extern const char* (*wm_error_text)(void);
 void wm_set_rank(int rank);
 int wm_get_rank(void);
 
-/* Ends the process with a failure and the place of every rank's last check after `seconds`. */
+/* How many times slower than by itself a program may run here: WM_TEST_SLOWER, 1 without it. What only guards against
+ * hanging waits that much longer; deadlines that are a promise of the library stay as they are. */
+unsigned wm_slower(void);
+
+/* Ends the process with a failure and the place of every rank's last check after `seconds` times wm_slower(). */
 void wm_alarm(unsigned seconds);
 
 /* For a process forked from one with threads: what they held is no leak of its own. */

@@ -236,10 +236,10 @@ static void one_death(const char* scenario) {
   wm_launch l = wm_launch_start(scenario, ranks);
   unsetenv("WHOLEMEMORY_ROUTE");
   wm_launch_pass_id(&l, 0);
-  for (int i = 0; i < ranks; i++) wm_launch_report(&l, i, "ready", 20, NULL);
+  for (int i = 0; i < ranks; i++) wm_launch_report(&l, i, "ready", 20 * wm_slower(), NULL);
   wm_report forked = {.code = 0};
-  if (is(scenario, "forked")) wm_launch_report(&l, victim, "forked", 10, &forked);
-  wm_launch_report(&l, victim, "point", 10, NULL);
+  if (is(scenario, "forked")) wm_launch_report(&l, victim, "forked", 10 * wm_slower(), &forked);
+  wm_launch_report(&l, victim, "point", 10 * wm_slower(), NULL);
   usleep(200000); /* the others are inside their call by now */
   if (is(scenario, "exit")) wm_launch_go(&l, victim);
   else wm_launch_signal(&l, victim, SIGKILL);
@@ -267,7 +267,7 @@ static void one_death(const char* scenario) {
 static void death_in_create(void) {
   wm_launch l = wm_launch_start("create", RANKS);
   wm_launch_pass_id(&l, 0);
-  for (int i = 0; i < RANKS; i++) wm_launch_report(&l, i, "ready", 20, NULL);
+  for (int i = 0; i < RANKS; i++) wm_launch_report(&l, i, "ready", 20 * wm_slower(), NULL);
   usleep(500000);
   wm_launch_signal(&l, 2, SIGKILL);
   double died_at = wm_now();
@@ -290,7 +290,7 @@ static void deaths_on_the_way(const char* scenario) {
   for (size_t d = 0; d < delays; d++) {
     wm_launch l = wm_launch_start(scenario, RANKS);
     wm_launch_pass_id(&l, 0);
-    wm_launch_report(&l, victim, "ready", 20, NULL);
+    wm_launch_report(&l, victim, "ready", 20 * wm_slower(), NULL);
     usleep(delays_us[d]);
     wm_launch_signal(&l, victim, SIGKILL);
     double died_at = wm_now();
@@ -306,8 +306,8 @@ static void deaths_on_the_way(const char* scenario) {
 static void stopped(void) {
   wm_launch l = wm_launch_start("stopped", RANKS);
   wm_launch_pass_id(&l, 0);
-  for (int i = 0; i < RANKS; i++) wm_launch_report(&l, i, "ready", 20, NULL);
-  wm_launch_report(&l, 2, "point", 10, NULL);
+  for (int i = 0; i < RANKS; i++) wm_launch_report(&l, i, "ready", 20 * wm_slower(), NULL);
+  wm_launch_report(&l, 2, "point", 10 * wm_slower(), NULL);
   wm_launch_signal(&l, 2, SIGSTOP);
   sleep(6);
   wm_launch_signal(&l, 2, SIGCONT);
@@ -319,20 +319,34 @@ static void stopped(void) {
   wm_launch_end(&l);
 }
 
+static const char* const all[] = {"barrier", "hub", "idle", "gather", "gathers", "gathers-exchange", "steps", "pair", "pair-exchange", "malloc", "free",
+                                  "destroy", "finalize", "forked", "exit", "create", "sweep", "sweep-hub", "stopped"};
+enum { SCENARIOS = sizeof all / sizeof *all };
+
+static void play(const char* scenario) {
+  if (is(scenario, "create")) death_in_create();
+  else if (!strncmp(scenario, "sweep", 5)) deaths_on_the_way(scenario);
+  else if (is(scenario, "stopped")) stopped();
+  else one_death(scenario);
+}
+
+/* faults [SCENARIO]: that one, or all; faults --list names them. */
 int main(int argc, char** argv) {
-  int rank, size;
+  int rank, size, played = 0;
   const char* scenario;
   if (wm_child_start(argc, argv, &rank, &size, &scenario)) return a_rank(rank, size, scenario);
+  if (argc > 1 && !strcmp(argv[1], "--list")) {
+    for (int i = 0; i < SCENARIOS; i++) puts(all[i]);
+    return WM_PASS;
+  }
   wm_alarm(wm_gpu() ? 200 : 110);
   wm_leftovers before = wm_leftovers_now();
-  const char* const scenarios[] = {"barrier", "hub", "idle", "gather", "gathers", "gathers-exchange", "steps", "pair", "pair-exchange", "malloc", "free",
-                                   "destroy", "finalize", "forked", "exit"};
-  for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
-    if (argc < 2 || is(argv[1], scenarios[i])) one_death(scenarios[i]);
-  if (argc < 2 || is(argv[1], "create")) death_in_create();
-  if (argc < 2 || is(argv[1], "sweep")) deaths_on_the_way("sweep");
-  if (argc < 2 || is(argv[1], "sweep-hub")) deaths_on_the_way("sweep-hub");
-  if (argc < 2 || is(argv[1], "stopped")) stopped();
+  for (int i = 0; i < SCENARIOS; i++) {
+    if (argc > 1 && !is(argv[1], all[i])) continue;
+    play(all[i]);
+    played++;
+  }
+  if (!played) FAILED("there is no scenario %s", argv[1]);
   wm_leftovers_check(&before);
   free(before.names);
   return wm_failures() ? WM_FAIL : WM_PASS;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "holdings.h"
 
@@ -36,4 +37,10 @@ wm_holdings wm_holdings_now(void) {
   if (status) fclose(status);
   pthread_mutex_unlock(&looking);
   return h;
+}
+
+int wm_descriptors_within(int most) {
+  int now = descriptors();
+  for (int i = 0; i < 500 && now > most; i++, now = descriptors()) usleep(10000);
+  return now;
 }

@@ -8,6 +8,10 @@ typedef struct { int descriptors, threads, mappings, shared_mappings; long resid
 extern "C" {
 #endif
 wm_holdings wm_holdings_now(void);
+
+/* The descriptors of the process once they are `most` or fewer, or after five seconds: connections that ended are closed a
+ * little later, by a thread of the library. */
+int wm_descriptors_within(int most);
 #ifdef __cplusplus
 }
 #endif

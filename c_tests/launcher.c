@@ -68,7 +68,7 @@ bool wm_launch_report(wm_launch* l, int rank, const char* what, double seconds, 
 
 void wm_launch_pass_id(wm_launch* l, int from) {
   message m;
-  REQUIRE(receive(l->sockets[from], 20, &m) && !strcmp(m.what, "id"));
+  REQUIRE(receive(l->sockets[from], 20 * wm_slower(), &m) && !strcmp(m.what, "id"));
   for (int i = 0; i < l->ranks; i++)
     if (i != from) REQUIRE(send(l->sockets[i], &m, sizeof m, MSG_NOSIGNAL) == sizeof m);
 }
@@ -84,7 +84,7 @@ void wm_launch_signal(wm_launch* l, int rank, int signal_number) {
 }
 
 void wm_launch_end(wm_launch* l) {
-  double end = wm_now() + 15;
+  double end = wm_now() + 15 * wm_slower();
   for (int i = 0; i < l->ranks; i++) {
     int state = 0;
     pid_t gone;
@@ -180,8 +180,24 @@ wm_leftovers wm_leftovers_now(void) {
   return l;
 }
 
+static bool holds_more(const wm_leftovers* after, const wm_leftovers* before) {
+  for (const char* at = after->names; *at;) {
+    size_t length = strcspn(at + 1, "\n") + 2; /* a name with the newlines around it */
+    char whole[600];
+    snprintf(whole, sizeof whole, "%.*s", (int)length, at);
+    if (!strstr(before->names, whole)) return true;
+    at += length;
+  }
+  return false;
+}
+
 void wm_leftovers_check(const wm_leftovers* before) {
   wm_leftovers after = wm_leftovers_now();
+  /* What programs at its side hold goes with them; what was left behind stays. */
+  for (double end = wm_now() + 20 * (wm_slower() - 1); wm_now() < end && holds_more(&after, before); after = wm_leftovers_now()) {
+    free(after.names);
+    usleep(50000);
+  }
   for (char* line = strtok(after.names, "\n"); line; line = strtok(NULL, "\n")) {
     char whole[600];
     snprintf(whole, sizeof whole, "\n%s\n", line);

@@ -1,6 +1,7 @@
 // The cache against a twin on the host: after every operation the values are right wherever they may be, no row is in a
 // set twice, what is not dirty is in the table, and rows entered because they were asked for more often.
 
+#include <array>
 #include <map>
 
 #include "cache_world.h"
@@ -24,7 +25,7 @@ __global__ void change_rows(const __grid_constant__ wmk_cache_locate_args at, co
   }
 }
 
-bool adjust(Random &random, const World &world, int64_t count) {
+bool adjust(Random &random, const World &world, int64_t count, bool few) {
   const auto ids = draw(random, world, count);
   const Ids on_device(ids, random.below(2) ? 8 : 4);
   const bool counted = random.below(2);
@@ -59,7 +60,7 @@ bool adjust(Random &random, const World &world, int64_t count) {
       args.load_lines = load_lines.as<int64_t>();
     }
     // Or all of the ids are read as well.
-    const bool reads = !tells && !counted && world.ranks.size() == 1 && random.below(2);
+    const bool reads = !tells && !counted && world.ranks.size() == 1 && (few || random.below(2));
     const uint32_t dtype = random.one_of<uint32_t>({dtype_int8, dtype_int16, dtype_int, dtype_int64});
     const uint64_t elt = dtype_bytes(dtype), out_stride = rank->stride + random.below(3) * elt,
                    shift = random.below(3) * elt;
@@ -402,47 +403,53 @@ bool counters_right(const World &world) {
 
 }  // namespace
 
-void check_caches(Tally &tally, int rounds) {
+void check_caches(Tally &tally, int rounds, Size size) {
   Random random{77};
-  for (int round = 0; round < rounds * 12; round++) {
+  const bool few = size == Size::few;
+  for (int round = 0; round < rounds * (few ? 6 : 12); round++) {
     World world;
-    const int ranks = random.one_of<int>({1, 1, 1, 2, 3, 17});
+    // Few: each kind of world in turn, and fewer steps in it.
+    const int ranks = few ? std::array<int, 6>{1, 1, 2, 1, 1, 17}[round % 6] : random.one_of<int>({1, 1, 1, 2, 3, 17});
     world.stride = 16 * (1 + random.below(random.below(3) ? 8 : 70));
-    world.direct = random.below(4) == 0;
-    const uint64_t part = 1 + random.below(random.below(2) ? 3000 : 200);
+    world.direct = few ? round % 6 == 1 : random.below(4) == 0;
+    const uint64_t part = 1 + random.below(!few && random.below(2) ? 3000 : 200);
     world.sets = world.direct ? (part + 31) / 32 : 1 + random.below(part / 32 + 2);
-    const bool on_host = random.below(2);
-    const uint64_t state_stride = random.below(2) ? 16 * (1 + random.below(20)) : 0;
+    const bool on_host = few ? round % 2 : random.below(2);
+    const uint64_t state_stride = (few ? round % 3 != 0 : random.below(2)) ? 16 * (1 + random.below(20)) : 0;
     for (int k = 0; k < ranks; k++) {
       const uint64_t rows = k + 1 < ranks ? part : random.below(part) + (ranks == 1);
       world.ranks.push_back(std::make_unique<Rank>(random, world.starts.back(), rows, world.stride, state_stride,
                                                    world.sets, world.direct, on_host));
       world.starts.push_back(world.starts.back() + rows);
     }
-    for (int step = 0; step < 12; step++) {
-      const int64_t count = 1 + random.below(random.below(3) ? 400 : 6000);
-      tally.count(adjust(random, world, count));
-      if (random.below(2)) tally.count(change(random, world));
+    const int steps = !few ? 12 : ranks > 2 ? 1 : 3;
+    for (int step = 0; step < steps; step++) {
+      const int64_t count = 1 + random.below(few || random.below(3) ? 400 : 6000);
+      tally.count(adjust(random, world, count, few));
+      if (few || random.below(2)) tally.count(change(random, world));
       tally.count(gather(random, world, count));
-      if (random.below(4) == 0) tally.count(flush(random, world));
+      if (few ? step % 2 == 0 : random.below(4) == 0) tally.count(flush(random, world));
     }
     tally.count(counters_right(world));
   }
 }
 
 // One after the other, uses are counted exactly, in lines and for rows that never get one; ageing halves.
-void check_counts(Tally &tally) {
+void check_counts(Tally &tally, Size size) {
   Random random{5};
+  const bool few = size == Size::few;
   World world;
   world.stride = 16;
   world.direct = false;
-  world.sets = 4;
+  world.sets = few ? 1 : 4;
   world.ranks.push_back(std::make_unique<Rank>(random, 0, 4000, 16, 0, world.sets, false, false));
   world.starts.push_back(4000);
   Rank &rank = *world.ranks[0];
   std::vector<int64_t> ids;
-  for (int64_t id = 0; id < 200; id++) {
-    for (int64_t k = 0; k < 1 + id % 20; k++) ids.push_back(id * 20);
+  // More rows than lines, and among them some that are used more often than is counted.
+  for (int64_t id = 0; id < (few ? 40 : 200); id++) {
+    const int64_t times = few && id % 20 != 19 ? 1 + id % 5 : 1 + id % 20;
+    for (int64_t k = 0; k < times; k++) ids.push_back(id * 20);
   }
   for (size_t i = ids.size() - 1; i > 0; i--) std::swap(ids[i], ids[random.below(i + 1)]);
   std::map<uint32_t, uint32_t> uses;

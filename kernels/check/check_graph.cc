@@ -509,36 +509,42 @@ bool span_ids_case(Random &random, int count, bool wide) {
 
 }  // namespace
 
-void check_graph(Tally &tally, bool quick) {
+void check_graph(Tally &tally, Size size) {
   Random random{2026};
   int64_t inexact = 0;
   const std::vector<uint32_t> all = {1,   2,   3,   5,   10,  11,   16,   17,   25,   30,   31,
                                      32,  33,  64,  65,  96,  97,   128,  129,  192,  193,  256,
                                      257, 384, 385, 700, 769, 1000, 1024, 1025, 2048, 2049, 5000};
   const std::vector<uint32_t> some = {3, 10, 32, 50, 300, 1500, 2100};
-  for (const uint32_t most : quick ? some : all) {
+  // One for every sampler there is.
+  const std::vector<uint32_t> fewest = {3, 32, 300, 1000, 2100};
+  const bool quick = size != Size::all, few = size == Size::few;
+  int turn = 0;
+  for (const uint32_t most : few ? fewest : quick ? some : all) {
     const bool large = most > 256;
-    for (int round = 0; round < (quick ? 2 : large ? 4 : 8); round++) {
+    for (int round = 0; round < (few ? 3 : quick ? 2 : large ? 4 : 8); round++, turn++) {
       Case c{};
-      c.nodes = large ? 300 : 2000;
+      c.nodes = few ? 60 : large ? 300 : 2000;
       c.centers = large ? 100 + static_cast<int>(random.below(100)) : 1 + static_cast<int>(random.below(1500));
-      c.places = random.one_of({1, 1, 3, 16, 40});
+      if (few) c.centers = large ? 12 : 60;
+      c.places = few ? std::array<int, 3>{1, 3, 40}[round] : random.one_of({1, 1, 3, 16, 40});
       c.equal = random.below(2);
       c.spans = random.below(4) == 0;
       c.wide_centers = random.below(2);
       c.wide_columns = random.below(2);
       c.kind = WMK_TAKE_AT_MOST;
       c.most = most;
-      c.degree = std::max<uint64_t>(random.one_of<uint64_t>({most + 3ull, most * 2ull, most * 4ull}), 20);
-      c.hubs = round % 2 ? 3 : 0;
+      c.degree = random.one_of<uint64_t>({most + 3ull, most * 2ull, most * (few ? 2ull : 4ull)});
+      c.degree = std::max<uint64_t>(c.degree, 20);
+      c.hubs = !few && round % 2 ? 3 : 0;
       tally.count(sample_case(random, c, inexact));
-      c.weights = 1 + static_cast<int>(random.below(2));
-      c.fetched = random.below(3) == 0;
+      c.weights = 1 + static_cast<int>(few ? turn % 2 : random.below(2));
+      c.fetched = few ? turn % 4 == 2 : random.below(3) == 0;
       tally.count(sample_case(random, c, inexact));
     }
     Case hub{};
     hub.nodes = 10;
-    hub.centers = 70;
+    hub.centers = few ? 10 : 70;
     hub.places = 2;
     hub.wide_centers = hub.wide_columns = true;
     hub.kind = WMK_TAKE_AT_MOST;
@@ -551,32 +557,36 @@ void check_graph(Tally &tally, bool quick) {
   }
   printf("weighted choices that differ by the last bits of a logarithm: %lld\n", static_cast<long long>(inexact));
   for (const uint32_t kind : {WMK_TAKE_ALL, WMK_TAKE_ALL_ABOVE}) {
-    for (int round = 0; round < 12; round++) {
+    for (int round = 0; round < (few ? 3 : 12); round++) {
       Case c{};
-      c.nodes = 3000;
+      c.nodes = few ? 200 : 3000;
       c.centers = 1 + static_cast<int>(random.below(round < 6 ? 100 : 8000));
+      // More than one block of them.
+      if (few && round == 2) c.centers = 1500;
       c.places = random.one_of({1, 3, 40});
       c.spans = random.below(2);
       c.wide_centers = random.below(2);
       c.wide_columns = random.below(2);
       c.kind = kind;
       c.most = 30;
-      c.degree = random.one_of<uint64_t>({0, 1, 40, 300});
+      c.degree = few ? 40 : random.one_of<uint64_t>({0, 1, 40, 300});
       c.hubs = round % 3;
       tally.count(sample_case(random, c, inexact));
     }
   }
-  for (int round = 0; round < 24; round++) {
-    const int centers = random.one_of({1, 100, 1024, 1025, 5000, 50000});
-    tally.count(hostile_case(random, centers, random.below(2), random.below(2)));
+  for (int round = 0; round < (few ? 6 : 24); round++) {
+    const int centers =
+        few ? std::array<int, 3>{1, 100, 1500}[round / 2] : random.one_of({1, 100, 1024, 1025, 5000, 50000});
+    tally.count(hostile_case(random, centers, few ? round % 2 : random.below(2), random.below(2)));
   }
   tally.count(large_total_case());
   for (const uint32_t most : {10u, 32u, 100u, 1024u}) {
     for (const int64_t degree : {0x7fffffffll, 0x80000010ll, 0xffffffffll, 0x100000001ll, 0x3000000000ll}) {
+      if (few && (most == 32 || (degree != 0x80000010ll && degree != 0x3000000000ll))) continue;
       tally.count(huge_degree_case(most, degree));
     }
   }
-  for (const int count : {1, 255, 100000}) {
+  for (const int count : {1, 255, few ? 1000 : 100000}) {
     tally.count(span_ids_case(random, count, true));
     tally.count(span_ids_case(random, count, false));
   }

@@ -217,11 +217,15 @@ struct Bf16 {
 
 }  // namespace
 
-void check_ids(Tally &tally) {
+void check_ids(Tally &tally, Size size) {
   Random random{99};
-  for (int64_t count : {1, 2, 31, 32, 33, 1000, 4096, 4097, 20000, 300001}) {
+  const bool few = size == Size::few;
+  // Few: around the sizes at which another kernel takes over, once each.
+  using Counts = std::vector<int64_t>;
+  for (int64_t count : few ? Counts{33, 4097} : Counts{1, 2, 31, 32, 33, 1000, 4096, 4097, 20000, 300001}) {
     for (int owners : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 100, 512, 513, 2000}) {
       if (owners > 100 && count > 20000) continue;
+      if (few && owners != 1 && owners != 3 && owners != 8 && owners != 17 && owners != 513) continue;
       for (int variant = 0; variant < 4; variant++) {
         const bool equal = variant & 1, wide = variant & 2;
         const int buckets = random.below(2) ? owners : 1 + static_cast<int>(random.below(owners));
@@ -233,20 +237,21 @@ void check_ids(Tally &tally) {
     }
   }
   tally.count(bucket_case<int64_t>(random, 5000, WMK_MAX_BUCKETS, WMK_MAX_BUCKETS, true, false, 528));
-  for (int64_t count : {1, 2, 33, 511, 512, 513, 8192, 8193, 100000, 3000000}) {
-    for (int64_t rows : {1ll, 2ll, 100ll, 100000ll, 2000000000ll}) {
+  for (int64_t count : few ? Counts{2, 513, 8193} : Counts{1, 2, 33, 511, 512, 513, 8192, 8193, 100000, 3000000}) {
+    for (int64_t rows : few ? Counts{100, 2000000000} : Counts{1, 2, 100, 100000, 2000000000}) {
       tally.count(unique_case<int32_t>(random, count, rows));
       tally.count(unique_case<int64_t>(random, count, rows > 1000000 ? rows * 1000000 : rows));
     }
   }
-  for (int64_t count : {1, 33, 5000, 200000}) {
+  for (int64_t count : few ? Counts{33, 5000} : Counts{1, 33, 5000, 200000}) {
     for (uint32_t bits : {1, 8, 12, 13, 16, 20}) {
+      if (few && bits != 8 && bits != 13) continue;
       tally.count(order_case<int32_t>(random, count, 1 << 20, 20 - bits, bits));
       tally.count(order_case<int64_t>(random, count, 1ll << 36, 36 - bits, bits));
     }
   }
-  for (int64_t cols : {1, 3, 257}) {
-    for (int64_t rows : {1, 5, 1000}) {
+  for (int64_t cols : few ? Counts{3} : Counts{1, 3, 257}) {
+    for (int64_t rows : few ? Counts{100} : Counts{1, 5, 1000}) {
       const int64_t stride = cols + 2;
       tally.count(fill_case<float>(dtype_float, rows, cols, stride,
                                    [](float x, int64_t r) { return x + static_cast<float>(r); }));

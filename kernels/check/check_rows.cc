@@ -281,17 +281,26 @@ bool run(Ground &ground, Random &random, const Case &c, uint64_t table_shift, ui
 
 }  // namespace
 
-void check_rows(Tally &tally, int rounds) {
+void check_rows(Tally &tally, int rounds, Size size) {
   Ground ground;
   Random random{2026};
   std::map<std::string, int> of_path;
   int64_t compared = 0;
+  const bool few = size == Size::few;
+  const int all_places[] = {1, 2, 3, 5, 8, 9, 16, 17, 100};
+  int pair = 0;
   for (int round = 0; round < rounds; round++) {
     for (uint32_t from = dtype_float; from <= dtype_int8; from++) {
       for (uint32_t to = dtype_float; to <= dtype_int8; to++) {
         if (is_float(from) != is_float(to)) continue;
-        for (int places : {1, 2, 3, 5, 8, 9, 16, 17, 100}) {
+        pair++;
+        for (int nth = 0; nth < 9; nth++) {
+          const int places = all_places[nth];
           for (int variant = 0; variant < 4; variant++) {
+            // Few: the kernels for one place, for a few and for many, and each way both aligned and not.
+            if (few && nth != 0 && (nth < 7 ? nth != 1 + pair % 6 : nth != 7 + pair % 2)) continue;
+            if (few && nth != 0 && (variant >> 1) != (pair + nth / 7) % 2) continue;
+            const bool aligned = few ? nth != 0 || variant < 2 : random.below(2);
             Case c{};
             c.scatter = variant & 1;
             c.id_bytes = variant & 2 ? 8 : 4;
@@ -299,14 +308,15 @@ void check_rows(Tally &tally, int rounds) {
             c.to = to;
             c.places = places;
             c.ordered = random.below(3) == 0;
-            c.rows = random.one_of<int64_t>({0, 1, 2, 7, 100, 333, 2000});
-            c.count = random.one_of<int64_t>({1, 2, 3, 31, 33, 255, 1001});
+            c.rows = random.one_of<int64_t>({0, 1, 2, 7, 100, 333, few ? 100 : 2000});
+            c.count = random.one_of<int64_t>({1, 2, 3, 31, 33, 255, few ? 100 : 1001});
             c.cols = static_cast<int>(random.below(3) ? 1 + random.below(70)
                                                       : random.one_of<uint64_t>({1, 8, 16, 32, 127, 128, 256, 300}));
+            if (few && aligned && from != to) c.cols = (c.cols + 15) / 16 * 16;
             c.blocks = random.one_of<uint32_t>({1, 2, 7, 528});
             const int table_elt = dtype_bytes(c.scatter ? to : from), plain_elt = dtype_bytes(c.scatter ? from : to);
             uint64_t table_shift, plain_shift;
-            if (random.below(2)) {
+            if (aligned) {
               // Everything a multiple of 16 bytes but perhaps the length.
               c.column_bytes = 16 * random.below(3);
               c.table_stride = (c.column_bytes + c.cols * table_elt + 15) / 16 * 16;
@@ -355,13 +365,13 @@ void check_rows(Tally &tally, int rounds) {
   printf("  rows: %.1f MB of results compared\n", compared / 1e6);
 }
 
-void check_rows_in_tight_memory(Tally &tally) {
+void check_rows_in_tight_memory(Tally &tally, Size size) {
   Random random{31};
   int64_t compared = 0;
   for (uint32_t from = dtype_float; from <= dtype_int8; from++) {
     for (uint32_t to = dtype_float; to <= dtype_int8; to++) {
       if (is_float(from) != is_float(to) || (from == to && dtype_bytes(from) == 8)) continue;
-      for (int variant = 0; variant < 24; variant++) {
+      for (int variant = 0; variant < (size == Size::few ? 2 : 24); variant++) {
         Case c{};
         c.scatter = variant & 1;
         c.id_bytes = 8;
