@@ -63,7 +63,7 @@ typedef enum {
   OP_COUNT
 } bench_op_t;
 
-typedef enum { ORDER_RANDOM, ORDER_SORTED, ORDER_SEQUENTIAL } bench_order_t;
+typedef enum { ORDER_RANDOM, ORDER_SORTED, ORDER_SEQUENTIAL, ORDER_NEXT } bench_order_t;
 
 /* One line of the table to come. Sizes that a case does not use are 0. */
 typedef struct {

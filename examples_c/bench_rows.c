@@ -158,11 +158,14 @@ static int by_row(const void *a, const void *b) {
 static int64_t *choose_rows(const bench_rank_t *rank, const bench_case_t *what) {
   int64_t *rows = device_plain((size_t)what->call_rows * sizeof *rows);
   uint64_t state = 88172645463325252ULL + 7919ULL * (uint64_t)rank->ranks->rank;
+  int64_t part = (what->table_rows + rank->ranks->size - 1) / rank->ranks->size;
+  int64_t next = part * ((rank->ranks->rank + 1) % rank->ranks->size);
   for (int64_t i = 0; i < what->call_rows; i++) {
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;
     rows[i] = rank->settings->order == ORDER_SEQUENTIAL ? i % what->table_rows
+              : rank->settings->order == ORDER_NEXT     ? (next + i % part) % what->table_rows
                                                         : (int64_t)(state % (uint64_t)what->table_rows);
   }
   if (rank->settings->order == ORDER_SORTED) qsort(rows, (size_t)what->call_rows, sizeof *rows, by_row);

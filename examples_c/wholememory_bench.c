@@ -49,7 +49,7 @@ static const word_t optimizer_words[] = {{"sgd", WHOLEMEMORY_OPT_SGD},
                                          {"adagrad", WHOLEMEMORY_OPT_ADAGRAD},
                                          {NULL, 0}};
 static const word_t order_words[] = {
-    {"random", ORDER_RANDOM}, {"sorted", ORDER_SORTED}, {"sequential", ORDER_SEQUENTIAL}, {NULL, 0}};
+    {"random", ORDER_RANDOM}, {"sorted", ORDER_SORTED}, {"sequential", ORDER_SEQUENTIAL}, {"next", ORDER_NEXT}, {NULL, 0}};
 
 typedef struct {
   int64_t value[LIST_MAX];
@@ -410,7 +410,7 @@ int main(int argc, char **argv) {
       {"--cols", "LIST", "elements in a row (128)", &r->columns, NULL, NULL},
       {"--rows", "LIST", "rows a call of each rank (as many as make 64 MiB)", &r->rows, NULL, NULL},
       {"--table-mib", "LIST", "size of the table in MiB (256; with a GPU 4096)", &r->table_mib, NULL, NULL},
-      {"--order", "ORDER", "of the rows asked for: random sorted sequential (random)", &r->order, NULL, NULL},
+      {"--order", "ORDER", "of the rows asked for: random sorted sequential, or next: those of the next rank, one after the other (random)", &r->order, NULL, NULL},
       {"--sms", "N", "gather_sms and scatter_sms, -1 is automatic (-1)", NULL, &r->width, NULL},
       {"--reps", "N", "repetitions, of which the median counts (7)", NULL, &r->repetitions, NULL},
       {"--iters", "N", "calls in a repetition (as many as last 50 ms)", NULL, &r->iterations, NULL},

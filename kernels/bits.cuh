@@ -61,9 +61,11 @@ __device__ __forceinline__ Bits<kBytes> load(uint64_t address) {
 template <bool kPasses = false>
 __device__ __forceinline__ void store(uint64_t address, const Bits<16> &b) {
   if constexpr (kPasses) {
-    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]), "r"(b.word[2]), "r"(b.word[3]));
+    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]),
+                 "r"(b.word[2]), "r"(b.word[3]));
   } else {
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]), "r"(b.word[2]), "r"(b.word[3]));
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(b.word[0]), "r"(b.word[1]),
+                 "r"(b.word[2]), "r"(b.word[3]));
   }
 }
 template <bool kPasses = false>

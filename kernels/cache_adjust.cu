@@ -454,7 +454,9 @@ void enqueue_saves(const Job &job, cudaStream_t stream) {
 }
 
 cudaError_t adjust(const wmk_cache_adjust_args *args, cudaStream_t stream) {
-  if (args == nullptr) return load_kernels(use_rows, admit_rows, admit_rows_beside, order_turns, save_rows, load_rows, halve_counts);
+  if (args == nullptr) {
+    return load_kernels(use_rows, admit_rows, admit_rows_beside, order_turns, save_rows, load_rows, halve_counts);
+  }
   const wmk_cache &cache = args->cache;
   const bool tells = args->load_ids != nullptr;
   if (!is_valid(cache, args->count, args->order_bits) || (!tells && args->load_blocks == 0)) {

@@ -125,8 +125,9 @@ class Gradients {
   __device__ __forceinline__ Piece load(uint32_t position) const {
     Piece piece;
     if constexpr (kAligned) {
-      piece.bits = wmk::load<Piece::kBytes>(at(position));
+      piece.bits = wmk::load<Piece::kBytes, true>(at(position));
     } else {
+      // Neighbouring elements come in turn from the L1 cache.
 #pragma unroll
       for (int e = 0; e < kCount; e++) {
         const uint32_t element = wmk::load<kElementBytes>(at(position) + min(e, most_) * kElementBytes).word[0];

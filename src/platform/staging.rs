@@ -4,7 +4,7 @@
 //! one half, meets the others, and takes what is for it from theirs; the next round uses the other half, so one meeting a
 //! round is enough: a half is written again only after a meeting that all its readers have left it for.
 
-use super::{Bootstrap, Segment, SegmentRequest, Segments, Stream, Transport, agree};
+use super::{Bootstrap, Segment, SegmentRequest, Segments, Shipment, Stream, Transport, agree};
 use crate::error::{Result, ensure, fail};
 use crate::kinds::Location;
 use crate::span::Address;
@@ -89,41 +89,55 @@ impl<M: Mover> StagedTransport<M> {
         boot: &dyn Bootstrap,
         staging: &dyn Segment,
         matrix: &Matrix,
-        (send, receive): (Address, Address),
+        shipments: &[Shipment<'_>],
         stream: Stream,
     ) -> Result<()> {
         let me = boot.rank();
+        let lanes = || shipments.iter().enumerate();
         let peers = || (0..boot.size()).filter(|peer| *peer != me);
-        let send_starts = prefix_sums(matrix.bytes[me].iter().copied());
-        let receive_starts = prefix_sums(matrix.bytes.iter().map(|row| row[me]));
-        let mut mine = self.copy(
-            receive.offset_bytes(receive_starts[me]),
-            send.offset_bytes(send_starts[me]),
-            matrix.bytes[me][me],
-            stream,
-        );
+        let starts = |lane: usize, mine: &dyn Fn(usize) -> (usize, usize)| -> Vec<usize> {
+            prefix_sums((0..boot.size()).map(|peer| {
+                let (from, to) = mine(peer);
+                matrix.bytes[lane][from][to]
+            }))
+        };
+        let send_starts: Vec<_> = lanes().map(|(lane, _)| starts(lane, &|to| (me, to))).collect();
+        let receive_starts: Vec<_> = lanes()
+            .map(|(lane, _)| starts(lane, &|from| (from, me)))
+            .collect();
+        let mut mine = lanes().try_for_each(|(lane, it)| {
+            self.copy(
+                it.receive.offset_bytes(receive_starts[lane][me]),
+                it.send.offset_bytes(send_starts[lane][me]),
+                matrix.bytes[lane][me][me],
+                stream,
+            )
+        });
         for piece in 0..matrix.rounds(self.half_bytes) {
             let round = self.rounds.fetch_add(1, Ordering::Relaxed);
             let window = piece * self.half_bytes..(piece + 1) * self.half_bytes;
-            for to in peers() {
-                let range = matrix.range(me, to);
+            for (to, (lane, it)) in peers().flat_map(|to| lanes().map(move |lane| (to, lane))) {
+                let range = matrix.range(lane, me, to);
                 let part = intersect(&range, &window);
                 mine = mine.and_then(|()| {
                     self.copy(
                         self.half(staging, me, round)
                             .offset_bytes(part.start.saturating_sub(window.start)),
-                        send.offset_bytes(send_starts[to] + part.start.saturating_sub(range.start)),
+                        it.send
+                            .offset_bytes(send_starts[lane][to] + part.start.saturating_sub(range.start)),
                         part.len(),
                         stream,
                     )
                 });
             }
             agree(boot, &[], mine.and_then(|()| self.mover.settle(stream)))?;
-            mine = peers().try_for_each(|from| {
-                let range = matrix.range(from, me);
+            let mut arriving = peers().flat_map(|from| lanes().map(move |lane| (from, lane)));
+            mine = arriving.try_for_each(|(from, (lane, it))| {
+                let range = matrix.range(lane, from, me);
                 let part = intersect(&range, &window);
                 self.copy(
-                    receive.offset_bytes(receive_starts[from] + part.start.saturating_sub(range.start)),
+                    it.receive
+                        .offset_bytes(receive_starts[lane][from] + part.start.saturating_sub(range.start)),
                     self.half(staging, from, round)
                         .offset_bytes(part.start.saturating_sub(window.start)),
                     part.len(),
@@ -134,18 +148,19 @@ impl<M: Mover> StagedTransport<M> {
         mine
     }
 }
-/// Who sends how much to whom: `bytes[from][to]`.
+
+/// Who sends how much to whom, of each shipment: `bytes[lane][from][to]`.
 struct Matrix {
-    bytes: Vec<Vec<usize>>,
+    bytes: Vec<Vec<Vec<usize>>>,
 }
 
 impl Matrix {
     /// Collective. Every rank sees both sides of every count, so all find the same mismatch.
-    fn agree(boot: &dyn Bootstrap, send_bytes: &[usize], receive_bytes: &[usize]) -> Result<Matrix> {
-        let ranks = boot.size();
-        let mine: Vec<u8> = send_bytes
+    fn agree(boot: &dyn Bootstrap, shipments: &[Shipment<'_>]) -> Result<Matrix> {
+        let (ranks, lanes) = (boot.size(), shipments.len());
+        let mine: Vec<u8> = shipments
             .iter()
-            .chain(receive_bytes)
+            .flat_map(|it| it.send_bytes.iter().chain(it.receive_bytes))
             .flat_map(|bytes| (*bytes as u64).to_le_bytes())
             .collect();
         let sides = boot
@@ -160,17 +175,18 @@ impl Matrix {
                     .map(|b| u64::from_le_bytes(*b) as usize)
                     .collect();
                 ensure!(
-                    counts.len() == 2 * ranks,
+                    counts.len() == 2 * ranks * lanes,
                     Logic,
-                    "rank {rank} came to an exchange of {ranks} ranks with {} counts",
+                    "rank {rank} came to an exchange of {ranks} ranks and {lanes} shipments with {} counts",
                     counts.len()
                 );
                 Ok(counts)
             })
             .collect::<Result<Vec<_>>>()?;
-        for (from, sender) in sides.iter().enumerate() {
-            for (to, receiver) in sides.iter().enumerate() {
-                let (sent, awaited) = (sender[to], receiver[ranks + from]);
+        let side = |lane: usize, rank: usize| &sides[rank][2 * ranks * lane..2 * ranks * (lane + 1)];
+        for lane in 0..lanes {
+            for (from, to) in (0..ranks).flat_map(|from| (0..ranks).map(move |to| (from, to))) {
+                let (sent, awaited) = (side(lane, from)[to], side(lane, to)[ranks + from]);
                 ensure!(
                     sent == awaited,
                     Logic,
@@ -178,33 +194,44 @@ impl Matrix {
                 );
             }
         }
-        let bytes = sides
-            .into_iter()
-            .map(|mut side| {
-                side.truncate(ranks);
-                side
-            })
-            .collect();
-        Ok(Matrix { bytes })
+        let sent = |lane: usize| (0..ranks).map(move |from| side(lane, from)[..ranks].to_vec());
+        Ok(Matrix {
+            bytes: (0..lanes).map(|lane| sent(lane).collect()).collect(),
+        })
+    }
+
+    fn ranks(&self) -> usize {
+        self.bytes.first().map_or(0, Vec::len)
+    }
+
+    /// Of all shipments.
+    fn all_bytes(&self, from: usize, to: usize) -> usize {
+        self.bytes.iter().map(|lane| lane[from][to]).sum()
     }
 
     /// What `from` puts through its part is one stream of bytes: the receivers from the next rank on, round the circle, so
-    /// that not all ranks feed the same receiver first. This is the range of `to` in it.
-    fn range(&self, from: usize, to: usize) -> Range<usize> {
-        let ranks = self.bytes.len();
+    /// that not all ranks feed the same receiver first, and for each the shipments behind each other. This is the range of `to` of a
+    /// shipment in it.
+    fn range(&self, lane: usize, from: usize, to: usize) -> Range<usize> {
+        let ranks = self.ranks();
         let before = (to + ranks - from - 1) % ranks;
-        let start = (1..=before)
-            .map(|step| self.bytes[from][(from + step) % ranks])
+        let others: usize = (1..=before)
+            .map(|step| self.all_bytes(from, (from + step) % ranks))
             .sum();
-        start..start + self.bytes[from][to]
+        let lanes: usize = self.bytes[..lane].iter().map(|it| it[from][to]).sum();
+        let start = others + lanes;
+        start..start + self.bytes[lane][from][to]
     }
 
     fn stream_bytes(&self, from: usize) -> usize {
-        self.bytes[from].iter().sum::<usize>() - self.bytes[from][from]
+        (0..self.ranks())
+            .filter(|to| *to != from)
+            .map(|to| self.all_bytes(from, to))
+            .sum()
     }
 
     fn rounds(&self, half_bytes: usize) -> usize {
-        (0..self.bytes.len())
+        (0..self.ranks())
             .map(|from| self.stream_bytes(from).div_ceil(half_bytes.max(1)))
             .max()
             .unwrap_or(0)
@@ -235,12 +262,22 @@ impl<M: Mover> Transport for StagedTransport<M> {
         receive_bytes: &[usize],
         stream: Stream,
     ) -> Result<()> {
-        let matrix = Matrix::agree(boot, send_bytes, receive_bytes)?;
+        let shipment = Shipment {
+            send,
+            send_bytes,
+            receive,
+            receive_bytes,
+        };
+        self.ship(boot, &[shipment], stream)
+    }
+
+    fn ship(&self, boot: &dyn Bootstrap, shipments: &[Shipment<'_>], stream: Stream) -> Result<()> {
+        let matrix = Matrix::agree(boot, shipments)?;
         let held = self.staging();
         let Some(staging) = held.as_deref() else {
             fail!(Logic, "the transport of this communicator was released");
         };
-        let moved = self.exchange(boot, staging, &matrix, (send, receive), stream);
+        let moved = self.exchange(boot, staging, &matrix, shipments, stream);
         moved.and(self.mover.finish(stream))
     }
 
@@ -309,6 +346,54 @@ mod tests {
                         })
                         .collect();
                     exchange(&boot, &transport, call, &sizes);
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn shipments_side_by_side_arrive_whatever_the_sizes() {
+        for size in [1, 2, 3, 5] {
+            ranks(size, |boot| {
+                let transport = create(4096, &boot).unwrap();
+                let (me, all) = (boot.rank(), 0..boot.size());
+                for call in 0..8 {
+                    let bytes = |lane: usize, from: usize, to: usize| {
+                        (from * 5 + to * 3 + call + lane) % 7 * (call + lane) * 331
+                    };
+                    let content = |lane: usize, from: usize, to: usize| -> Vec<u8> {
+                        (0..bytes(lane, from, to))
+                            .map(|i| byte(call * 3 + lane, from, to, i))
+                            .collect()
+                    };
+                    let lanes: Vec<_> = (0..3)
+                        .map(|lane| {
+                            let send_bytes: Vec<_> = all.clone().map(|to| bytes(lane, me, to)).collect();
+                            let receive_bytes: Vec<_> =
+                                all.clone().map(|from| bytes(lane, from, me)).collect();
+                            let send: Vec<_> = all.clone().flat_map(|to| content(lane, me, to)).collect();
+                            let want: Vec<_> = all.clone().flat_map(|from| content(lane, from, me)).collect();
+                            (send_bytes, receive_bytes, send, want)
+                        })
+                        .collect();
+                    let mut got: Vec<_> = lanes
+                        .iter()
+                        .map(|(_, _, _, want)| vec![0xEEu8; want.len()])
+                        .collect();
+                    let shipments: Vec<_> = lanes
+                        .iter()
+                        .zip(&mut got)
+                        .map(|((send_bytes, receive_bytes, send, _), got)| Shipment {
+                            send: Address(send.as_ptr() as usize),
+                            send_bytes,
+                            receive: Address(got.as_mut_ptr() as usize),
+                            receive_bytes,
+                        })
+                        .collect();
+                    transport.ship(&boot, &shipments, Stream(0)).unwrap();
+                    for ((_, _, _, want), got) in lanes.iter().zip(&got) {
+                        assert_eq!(got, want);
+                    }
                 }
             });
         }

@@ -371,7 +371,7 @@ impl Gpu {
     }
 
     /// Of an address the driver's `CUmemorytype` or [`UNKNOWN_MEMORY`], the device it is of, and where this GPU's kernels reach it
-    /// (0: nowhere).
+    /// (0: nowhere). Where there is one GPU only the first is asked for: every call needs it, and each question takes time.
     fn memory_at(&self, address: Address) -> (u32, c_int, u64) {
         let (mut kind, mut device, mut reached) = (UNKNOWN_MEMORY, self.device, 0u64);
         let mut attributes = [
@@ -384,13 +384,18 @@ impl Gpu {
             (&raw mut device).cast(),
             (&raw mut reached).cast(),
         ];
+        let asked = if self.is_only_one {
+            1
+        } else {
+            attributes.len() as c_uint
+        };
         let Ok(_entered) = self.enter_to_enqueue() else {
             return (UNKNOWN_MEMORY, device, reached);
         };
         // SAFETY: as many attributes as places of their sizes, which outlive the call.
         let code = unsafe {
             (self.functions.cuPointerGetAttributes)(
-                attributes.len() as c_uint,
+                asked,
                 attributes.as_mut_ptr(),
                 values.as_mut_ptr(),
                 address.0 as u64,

@@ -28,6 +28,8 @@ struct Situation {
     ranks: usize,
     single_host: bool,
     shares_device: bool,
+    /// Every rank maps the device memory of all others.
+    maps_others: bool,
     /// Every rank found an NCCL that can be used.
     nccl_usable: bool,
 }
@@ -70,10 +72,18 @@ fn pick(choice: TransportChoice, situation: Situation) -> Result<Pick> {
             Ok(Pick::Local)
         }
         TransportChoice::Nccl => Ok(Pick::Nccl),
-        TransportChoice::Auto => Ok(match (situation.single_host, situation.nccl_usable) {
-            (true, true) => Pick::Either,
-            (true, false) => Pick::Local,
-            (false, _) => Pick::Nccl,
+        // Copies between memories that are mapped need no start of NCCL's kernels, which takes longer than most exchanges.
+        TransportChoice::Auto => Ok(match situation {
+            Situation {
+                single_host: false, ..
+            } => Pick::Nccl,
+            Situation {
+                maps_others: true, ..
+            } => Pick::Local,
+            Situation {
+                nccl_usable: true, ..
+            } => Pick::Either,
+            _ => Pick::Local,
         }),
     }
 }
@@ -89,6 +99,7 @@ impl CudaPlatform {
             ranks: boot.size(),
             single_host: self.is_single_host(),
             shares_device: self.shares_device(),
+            maps_others: self.maps_others(),
             nccl_usable: true,
         };
         let mut picked = pick(choice, situation)?;
@@ -215,7 +226,12 @@ mod tests {
             ranks,
             single_host,
             shares_device,
+            maps_others: false,
             nccl_usable,
+        };
+        let mapped = |it: Situation| Situation {
+            maps_others: true,
+            ..it
         };
         let table = [
             (Nccl, situation(1, true, false, false), Some(Pick::Local)),
@@ -228,6 +244,9 @@ mod tests {
             (Auto, situation(2, false, false, false), Some(Pick::Nccl)),
             (Auto, situation(3, false, true, true), None),
             (Nccl, situation(2, true, false, true), Some(Pick::Nccl)),
+            (Auto, mapped(situation(2, true, false, true)), Some(Pick::Local)),
+            (Auto, mapped(situation(2, false, false, true)), Some(Pick::Nccl)),
+            (Nccl, mapped(situation(2, true, false, true)), Some(Pick::Nccl)),
         ];
         for (choice, situation, want) in table {
             let got = pick(choice, situation);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::error::Kind;
-use crate::platform::{Bootstrap, Segments, Stream, Transport, TransportChoice};
+use crate::platform::{Bootstrap, Segments, Shipment, Stream, Transport, TransportChoice};
 use crate::span::Address;
 
 /// Every rank sends `bytes + 100 * (from + 2 * to)` bytes of value `from * 16 + to` to each.
@@ -34,6 +34,36 @@ pub(super) fn exchange(transport: &dyn Transport, boot: &dyn Bootstrap, bytes: u
     Ok(())
 }
 
+/// Two shipments in one call: bytes that tell who sent them to whom, and twice as many of another value.
+pub(super) fn ship_two(transport: &dyn Transport, boot: &dyn Bootstrap, bytes: usize) {
+    let (me, all) = (boot.rank(), 0..boot.size());
+    let value = |from: usize, to: usize| (from * 16 + to) as u8;
+    let sizes = [vec![bytes; boot.size()], vec![2 * bytes; boot.size()]];
+    let content = |of: &dyn Fn(usize) -> u8, times: usize| -> Vec<u8> {
+        all.clone()
+            .flat_map(|peer| vec![of(peer); times * bytes])
+            .collect()
+    };
+    let sent = [
+        content(&|to| value(me, to), 1),
+        content(&|to| value(me, to) ^ 0x55, 2),
+    ];
+    let wanted = [
+        content(&|from| value(from, me), 1),
+        content(&|from| value(from, me) ^ 0x55, 2),
+    ];
+    let mut got = wanted.clone().map(|want| vec![0xEEu8; want.len()]);
+    let receive = got.each_mut().map(|got| Address(got.as_mut_ptr() as usize));
+    let shipments = [0, 1].map(|k| Shipment {
+        send: Address(sent[k].as_ptr() as usize),
+        send_bytes: &sizes[k],
+        receive: receive[k],
+        receive_bytes: &sizes[k],
+    });
+    transport.ship(boot, &shipments, Stream(0x100)).unwrap();
+    assert_eq!(got, wanted);
+}
+
 #[test]
 fn local_copies_move_the_bytes_through_gpus_or_the_host() {
     for (garbage, size) in [(false, 3), (true, 2), (false, 1)] {
@@ -46,6 +76,7 @@ fn local_copies_move_the_bytes_through_gpus_or_the_host() {
                 let transport = platform.make_transport(TransportChoice::Local, boot).unwrap();
                 for bytes in [0, 1, 70_000] {
                     exchange(&*transport, boot, bytes).unwrap();
+                    ship_two(&*transport, boot, bytes);
                 }
                 transport.release(Some(boot)).unwrap();
             },

@@ -1,6 +1,6 @@
 use super::super::collective::NcclTransport;
 use super::super::fake_nccl::{Exchange, LATE, Seat, nccl, seat};
-use super::exchange::exchange;
+use super::exchange::{exchange, ship_two};
 use super::*;
 use crate::error::{Error, Kind};
 use crate::platform::{Bootstrap, Stream, Transport};
@@ -38,6 +38,7 @@ fn bytes_move_and_the_end_is_a_common_one() {
             let transport = NcclTransport::with(nccl(), &platform.gpu, boot).unwrap();
             for bytes in [0, 1, 70_000] {
                 exchange(&transport, boot, bytes).unwrap();
+                ship_two(&transport, boot, bytes);
             }
             transport
                 .all_to_all_v(
