@@ -2,7 +2,6 @@
 
 use crate::settings;
 use std::fmt;
-use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -53,7 +52,14 @@ pub fn write(level: Level, rank: Option<usize>, words: fmt::Arguments<'_>) {
     }
     let who = rank.map_or(String::new(), |r| format!(" r{r}"));
     let line = format!("[wholememory{who}] {} {words}\n", NAMES[level as usize]);
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    // Not by the stream of the standard library: its lock may be held in a forked child by a thread that only the parent has.
+    let mut rest = line.as_bytes();
+    while !rest.is_empty() {
+        match rustix::io::retry_on_intr(|| rustix::io::write(std::io::stderr(), rest)) {
+            Ok(written) if written > 0 => rest = &rest[written..],
+            _ => return,
+        }
+    }
 }
 
 macro_rules! say {

@@ -153,6 +153,18 @@ impl Communicator {
     }
 
     /// False once destroyed (also by finalize).
+    /// Every lock of the communicator, held.
+    #[cfg(test)]
+    pub fn hold_locks(&self) -> impl Sized + '_ {
+        (
+            locked(&self.control),
+            locked(&self.collective),
+            locked(&self.dependents),
+            locked(&self.hierarchy),
+            locked(&self.transport),
+        )
+    }
+
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire)
     }

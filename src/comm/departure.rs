@@ -72,7 +72,8 @@ impl Communicator {
         outcome
     }
 
-    fn is_ours(&self) -> bool {
+    /// False in a forked child: its parent's threads may have held any lock of the communicator when it was made.
+    pub fn is_ours(&self) -> bool {
         self.epoch == crate::platform::process::epoch()
     }
 
@@ -92,7 +93,6 @@ impl Communicator {
     /// Releases the local side and marks the communicator dead.
     fn close(&self) {
         if !self.is_ours() {
-            // A forked child: its parent's threads may have held any of the locks below when it was made.
             self.alive.store(false, Ordering::Release);
             return;
         }
@@ -113,6 +113,9 @@ impl Communicator {
     }
 
     fn with_pair(self: &Arc<Self>) -> Vec<Arc<Communicator>> {
+        if !self.is_ours() {
+            return vec![self.clone()];
+        }
         let pair = locked(&self.hierarchy).clone();
         pair.into_iter()
             .flat_map(|p| [p.local, p.cross])

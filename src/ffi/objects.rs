@@ -13,7 +13,7 @@ use crate::tensor::{Description, Operand, Storage};
 use std::cell::UnsafeCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Dead handles of one communicator that still name it; the oldest are forgotten.
 const MOST_TOMBSTONES: usize = 4096;
@@ -156,6 +156,12 @@ impl CommObject {
         }))
     }
 
+    /// Every lock of the communicator and its handles, held.
+    #[cfg(test)]
+    pub(crate) fn hold_locks(&self) -> impl Sized + '_ {
+        (self.comm.hold_locks(), locked(&self.belongings))
+    }
+
     /// The handles of the pair of a HIERARCHY handle, entered at the first question.
     pub(crate) fn pair(&self, own: usize, hierarchy: &Hierarchy) -> Result<(usize, usize)> {
         let mut belongings = locked(&self.belongings);
@@ -185,12 +191,24 @@ impl CommObject {
     }
 }
 
-/// Takes a dead communicator out of the table with everything that went with it.
+/// Takes a dead communicator out of the table with everything that went with it; in a forked child without what a thread of its
+/// parent was at work on.
 pub(crate) fn forget_communicator(value: usize) {
     let Some(object) = TABLE.remove::<CommObject>(value) else {
         return;
     };
-    let belongings = std::mem::take(&mut *locked(&object.belongings));
+    let mut belongings = match object.belongings.try_lock() {
+        Ok(belongings) => belongings,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) if !object.comm.is_ours() => return,
+        Err(TryLockError::WouldBlock) => locked(&object.belongings),
+    };
+    let gone = std::mem::take(&mut *belongings);
+    drop(belongings);
+    forget_all(gone);
+}
+
+fn forget_all(belongings: Belongings) {
     for memory in belongings.memories {
         TABLE.remove::<MemoryObject>(memory);
     }

@@ -3,8 +3,9 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::ops::Scratch;
+use crate::platform::process::PerProcess;
 use crate::span::Address;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One cache line, so that every block is aligned to it.
 #[derive(Clone, Copy)]
@@ -23,10 +24,21 @@ struct Free {
     bytes: usize,
 }
 
-static FREE: Mutex<Free> = Mutex::new(Free {
-    classes: [const { Vec::new() }; usize::BITS as usize],
-    bytes: 0,
-});
+impl Free {
+    const fn nothing() -> Free {
+        Free {
+            classes: [const { Vec::new() }; usize::BITS as usize],
+            bytes: 0,
+        }
+    }
+}
+
+static FREE: PerProcess<Mutex<Free>> =
+    PerProcess::new(Mutex::new(Free::nothing()), || Mutex::new(Free::nothing()));
+
+fn free() -> MutexGuard<'static, Free> {
+    FREE.get().lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A block of the pool; goes back when dropped. The operation must be done with it by then (the CPU platform always is).
 pub(crate) struct Pooled {
@@ -45,7 +57,7 @@ pub(crate) fn take(bytes: usize) -> Result<Pooled> {
         return Ok(Pooled { lines: Vec::new() });
     }
     let class = class_of(bytes);
-    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut free = free();
     if let Some(lines) = free.classes[class].pop() {
         free.bytes -= lines.capacity() * LINE_BYTES;
         return Ok(Pooled { lines });
@@ -77,7 +89,7 @@ impl Drop for Pooled {
         if bytes == 0 {
             return;
         }
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = free();
         if free.bytes + bytes <= MOST_FREE_BYTES && lines.capacity().is_power_of_two() {
             free.bytes += bytes;
             free.classes[lines.capacity().ilog2() as usize].push(lines);

@@ -2,7 +2,7 @@
 
 use super::cpu::CpuPlatform;
 use super::cuda::driver::{self, Devices, Driver};
-use super::process::BlockedSignals;
+use super::process::{BlockedSignals, PerProcess};
 use super::{Member, Platform, cuda};
 use crate::error::{Error, Result, fail};
 use crate::log::say;
@@ -60,11 +60,11 @@ pub fn device_properties(ordinal: i32) -> Option<Address> {
 /// The platform of this process; the first call that succeeds chooses it by `WHOLEMEMORY_PLATFORM`.
 fn chosen() -> Result<Which> {
     static CHOSEN: OnceLock<Which> = OnceLock::new();
-    static CHOOSING: Mutex<()> = Mutex::new(());
+    static CHOOSING: PerProcess<Mutex<()>> = PerProcess::new(Mutex::new(()), Mutex::default);
     if let Some(platform) = CHOSEN.get() {
         return Ok(*platform);
     }
-    let _alone = CHOOSING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = CHOOSING.get().lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(platform) = CHOSEN.get() {
         return Ok(*platform);
     }

@@ -11,8 +11,7 @@ use crate::log::say;
 use crate::{platform, settings};
 use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 static RMM_ENABLED: AtomicBool = AtomicBool::new(false);
 
@@ -21,15 +20,24 @@ pub(crate) fn rmm_enabled() -> bool {
     RMM_ENABLED.load(Ordering::Relaxed)
 }
 
-/// Whether init was called without a finalize since.
-/// True between init and finalize.
-pub(crate) fn is_initialised() -> bool {
-    *initialised()
+/// Whether the library is in use. No lock: a forked child could not wait for a thread that only its parent has.
+static USE: AtomicU8 = AtomicU8::new(UNUSED);
+const UNUSED: u8 = 0;
+const BEGINNING: u8 = 1;
+const USED: u8 = 2;
+
+/// Nothing began if this goes before init is through.
+struct Beginning;
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        let _ = USE.compare_exchange(BEGINNING, UNUSED, Ordering::AcqRel, Ordering::Acquire);
+    }
 }
 
-fn initialised() -> MutexGuard<'static, bool> {
-    static INITIALISED: Mutex<bool> = Mutex::new(false);
-    INITIALISED.lock().unwrap_or_else(PoisonError::into_inner)
+/// True between init and finalize.
+pub(crate) fn is_initialised() -> bool {
+    USE.load(Ordering::Acquire) == USED
 }
 
 /// What a call came to. The sentence that belongs to a failure is `wholememory_get_last_error()` (`wholememory/error.h`).
@@ -85,12 +93,18 @@ pub unsafe extern "C" fn wholememory_init(
 ) -> wholememory_error_code_t {
     let _ = flags;
     guard::code(|| {
-        let mut initialised = initialised();
+        let before = USE.compare_exchange(UNUSED, BEGINNING, Ordering::AcqRel, Ordering::Acquire);
         ensure!(
-            !*initialised,
+            before != Err(USED),
             Logic,
             "the library is initialised already in this process; wholememory_finalize comes before another wholememory_init"
         );
+        ensure!(
+            before.is_ok(),
+            Logic,
+            "another thread of this process is in wholememory_init; one call serves all its threads"
+        );
+        let _beginning = Beginning;
         // What the choice of the platform has to say is said at the caller's level; a failed init changes nothing.
         let level_before = crate::log::set_level(raw(log_level));
         platform::at_init().inspect_err(|_| {
@@ -102,7 +116,7 @@ pub unsafe extern "C" fn wholememory_init(
         for wrong in settings::misread() {
             say!(Warn, "{wrong}; it counts as unset");
         }
-        *initialised = true;
+        USE.store(USED, Ordering::Release);
         Ok(())
     })
 }
@@ -115,7 +129,7 @@ pub unsafe extern "C" fn wholememory_init(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_finalize() -> wholememory_error_code_t {
     guard::code(|| {
-        *initialised() = false;
+        USE.store(UNUSED, Ordering::Release);
         let mut all = table().all::<CommObject>();
         all.retain(|(_, object)| object.owner.is_none());
         let communicators: Vec<_> = all.iter().map(|(_, object)| object.comm.clone()).collect();
@@ -165,4 +179,56 @@ pub unsafe extern "C" fn fork_get_device_count() -> c_int {
         );
         Ok(count)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::{Communicator, UniqueId};
+    use std::time::{Duration, Instant};
+
+    /// What a thread of the parent holds at the fork, nobody in the child gives back.
+    #[test]
+    fn a_forked_child_finalizes_whatever_locks_its_parent_held() {
+        let id = UniqueId::create().unwrap();
+        let comm = Communicator::create(&id, 0, 1, Ok(())).unwrap();
+        let handle = CommObject::enter(comm.clone(), None).unwrap();
+        let object = table().live::<CommObject>("comm", handle).unwrap();
+        let held = object.hold_locks();
+        // SAFETY: the child calls finalize and leaves by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: takes no arguments.
+            let code = unsafe { wholememory_finalize() };
+            let good = code == wholememory_error_code_t::WHOLEMEMORY_SUCCESS && !comm.is_alive();
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!good)) };
+        }
+        drop(held);
+        let (begun, mut status) = (Instant::now(), -1);
+        let ended = loop {
+            // SAFETY: asks for the child made above.
+            match unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } {
+                0 if begun.elapsed() < Duration::from_secs(60) => {
+                    std::thread::sleep(Duration::from_millis(5))
+                }
+                0 => break false,
+                _ => break true,
+            }
+        };
+        if !ended {
+            // SAFETY: our own child, which hangs.
+            unsafe {
+                libc::kill(child, libc::SIGKILL);
+                libc::waitpid(child, &mut status, 0);
+            }
+        }
+        assert!(ended, "finalize hangs in a forked child");
+        assert!(
+            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+            "status {status}"
+        );
+        assert!(comm.is_alive(), "the child's end is not the parent's");
+        forget_communicator(handle);
+    }
 }

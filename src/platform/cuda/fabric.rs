@@ -4,6 +4,7 @@ use super::gpu::Gpu;
 use super::loader::library;
 use crate::log::say;
 use crate::platform::Fabric;
+use crate::platform::process::PerProcess;
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -42,7 +43,8 @@ const NONE: Fabric = Fabric {
 
 /// The place of a GPU; `None` where there is no NVML. Asked once a process and GPU, since NVML takes its time to begin.
 pub fn fabric_of(gpu: &Gpu) -> Option<Fabric> {
-    static KNOWN: Mutex<BTreeMap<String, Fabric>> = Mutex::new(BTreeMap::new());
+    static KNOWN: PerProcess<Mutex<BTreeMap<String, Fabric>>> =
+        PerProcess::new(Mutex::new(BTreeMap::new()), Mutex::default);
     let nvml = match Nvml::get() {
         Ok(nvml) => nvml,
         Err(unusable) => {
@@ -54,7 +56,7 @@ pub fn fabric_of(gpu: &Gpu) -> Option<Fabric> {
     if !facts.shares_over_fabric || facts.capability < LEAST_CAPABILITY {
         return Some(NONE);
     }
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN.get().lock().unwrap_or_else(PoisonError::into_inner);
     let place = known
         .entry(facts.identity.clone())
         .or_insert_with(|| ask(nvml, &facts.identity));
