@@ -352,6 +352,10 @@ static int run(ranks_t *ranks, void *argument) {
   grid_t grid;
   list_t order = read_names(ranks, "--order", plan->request.order, order_words);
   if (!make_grid(&rank, &plan->request, &grid) || !order.count) return 2;
+  if (order.count > 1) {
+    options_refuse(ranks->rank, "--order takes one order, not \"%s\"", plan->request.order);
+    return 2;
+  }
   settings.order = (bench_order_t)order.value[0];
   if (settings.reader_count < 1) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN) / ranks->size;
