@@ -100,7 +100,8 @@ static list_t read_names(ranks_t *ranks, const char *option, const char *text, c
   return list;
 }
 
-static list_t read_numbers(ranks_t *ranks, const char *option, const char *text, long least) {
+/* `most` keeps products of sizes within 64 bits. */
+static list_t read_numbers(ranks_t *ranks, const char *option, const char *text, long least, long most) {
   list_t list = {{0}, 0};
   char copy[512], *rest = copy;
   snprintf(copy, sizeof copy, "%s", text);
@@ -108,6 +109,7 @@ static list_t read_numbers(ranks_t *ranks, const char *option, const char *text,
     long value = 0;
     int good = options_number(ranks->rank, option, item, &value);
     if (good && value < least) good = options_refuse(ranks->rank, "%s %ld: it must be at least %ld", option, value, least);
+    if (good && value > most) good = options_refuse(ranks->rank, "%s %ld: it must be at most %ld", option, value, most);
     if (!good) {
       list.count = 0;
       return list;
@@ -328,13 +330,13 @@ static int make_grid(bench_rank_t *rank, const request_t *r, grid_t *g) {
   g->dtypes = read_names(ranks, "--dtype", r->dtypes, dtype_words);
   g->outputs = read_names(ranks, "--values", r->outputs, output_words);
   g->indexes = read_names(ranks, "--index", r->indexes, index_words);
-  g->columns = read_numbers(ranks, "--cols", r->columns, 1);
-  g->table_mib = read_numbers(ranks, "--table-mib", r->table_mib ? r->table_mib : gpu ? "4096" : "256", 1);
-  g->skews = read_numbers(ranks, "--skew", r->skews, 0);
-  g->caches = read_numbers(ranks, "--cache", r->caches, 0);
-  g->fanouts = read_numbers(ranks, "--fanout", r->fanouts, 1);
+  g->columns = read_numbers(ranks, "--cols", r->columns, 1, 1L << 22);
+  g->table_mib = read_numbers(ranks, "--table-mib", r->table_mib ? r->table_mib : gpu ? "4096" : "256", 1, 1L << 30);
+  g->skews = read_numbers(ranks, "--skew", r->skews, 0, 100000);
+  g->caches = read_numbers(ranks, "--cache", r->caches, 0, 1000);
+  g->fanouts = read_numbers(ranks, "--fanout", r->fanouts, 1, 1L << 30);
   g->optimizers = read_names(ranks, "--optimizer", r->optimizers, optimizer_words);
-  g->rows = r->rows ? read_numbers(ranks, "--rows", r->rows, 1) : (list_t){{0}, 1};
+  g->rows = r->rows ? read_numbers(ranks, "--rows", r->rows, 1, 1L << 36) : (list_t){{0}, 1};
   return g->ops.count && g->types.count && g->locations.count && g->dtypes.count && g->outputs.count &&
          g->indexes.count && g->columns.count && g->table_mib.count && g->rows.count && g->skews.count &&
          g->caches.count && g->fanouts.count && g->optimizers.count;

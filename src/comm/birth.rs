@@ -14,7 +14,7 @@ use super::topology::{Identity, Topology, host_candidates};
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::platform::meeting::{self, Meeting};
-use crate::platform::process::spare;
+use crate::platform::process::{Watched, spare};
 use crate::platform::{Bootstrap, Member, Term, agree, agree_or, bind};
 use std::collections::BTreeSet;
 use std::net::{TcpListener, TcpStream};
@@ -83,7 +83,7 @@ impl Communicator {
             let choices = choices(&own)?;
             let control = Control::acquire()?;
             let listener = if rank == 0 { Some(listen()?) } else { None };
-            let place = listener.as_ref().map(Place::of).transpose()?;
+            let place = listener.as_deref().map(Place::of).transpose()?;
             Ok((p, choices, control, listener, place))
         });
         let prior = checked.as_ref().map(drop).map_err(Error::clone);
@@ -213,7 +213,7 @@ impl Communicator {
         &self,
         session: &Session<'_>,
         members: &[(i32, usize, Cookie, Place)],
-        listener: TcpListener,
+        listener: Watched<TcpListener>,
         platform: Arc<dyn Member>,
     ) -> Result<Option<Arc<Communicator>>> {
         let size = members.len();
@@ -275,10 +275,10 @@ struct Birth {
 }
 
 impl Birth {
-    fn assemble(self, streams: Vec<Option<TcpStream>>) -> Result<Arc<Communicator>> {
+    fn assemble(self, streams: Vec<Option<Watched<TcpStream>>>) -> Result<Arc<Communicator>> {
         let net = Net::new(self.rank, self.size);
         let receiver: Weak<dyn Receiver> = Arc::downgrade(&net) as Weak<dyn Receiver>;
-        let start = |(tag, stream): (usize, Option<TcpStream>)| {
+        let start = |(tag, stream): (usize, Option<Watched<TcpStream>>)| {
             stream
                 .map(|s| Link::start(self.control.shared(), s, tag, receiver.clone(), MOST_BODY_BYTES))
                 .transpose()

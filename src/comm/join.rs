@@ -8,8 +8,12 @@ use super::rendezvous::{
 };
 use super::wire::Writer;
 use crate::error::{Error, Kind, Result, fail};
-use crate::platform::process::spare;
+use crate::platform::process::{Watched, spare};
 use crate::settings;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_error;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +26,7 @@ const ALONE: Duration = Duration::from_secs(4);
 
 /// A rank that has announced itself and knows the others' places.
 pub struct Guest {
-    stream: TcpStream,
+    stream: Watched<TcpStream>,
     /// Listeners by rank; only that of rank 0 is filled.
     pub places: Vec<Place>,
     /// The result, if it came before this rank's own verdict.
@@ -32,12 +36,12 @@ pub struct Guest {
 }
 
 /// Connects to the first of the addresses that answers.
-pub fn connect(candidates: &[SocketAddr]) -> std::io::Result<TcpStream> {
+pub fn connect(candidates: &[SocketAddr]) -> std::io::Result<Watched<TcpStream>> {
     let mut last = std::io::Error::new(ErrorKind::AddrNotAvailable, "no address to connect to");
     for address in candidates {
-        let mut tried = TcpStream::connect_timeout(address, ANSWER);
+        let mut tried = connect_to(address);
         if tried.as_ref().is_err_and(is_short_of_files) && spare::release() {
-            tried = TcpStream::connect_timeout(address, ANSWER);
+            tried = connect_to(address);
         }
         match tried {
             Ok(stream) => return Ok(stream),
@@ -49,8 +53,37 @@ pub fn connect(candidates: &[SocketAddr]) -> std::io::Result<TcpStream> {
     Err(last)
 }
 
+/// In two steps, so that a forked child knows of the socket from the first on.
+fn connect_to(address: &SocketAddr) -> std::io::Result<Watched<TcpStream>> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let stream = Watched::open(|| socket_with(family, SocketType::STREAM, flags, None).map(TcpStream::from))?;
+    match rustix::net::connect(&*stream, address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => {
+            let deadline = Instant::now() + ANSWER;
+            loop {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let wait = Timespec::try_from(left).map_err(|_| ErrorKind::InvalidInput)?;
+                match poll(&mut [PollFd::new(&*stream, PollFlags::OUT)], Some(&wait)) {
+                    Ok(0) => return Err(ErrorKind::TimedOut.into()),
+                    Ok(_) => break,
+                    Err(Errno::INTR) => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
+            socket_error(&*stream)??;
+        }
+        Err(e) => return Err(e.into()),
+    }
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
 fn is_short_of_files(e: &std::io::Error) -> bool {
-    use rustix::io::Errno;
     matches!(e.raw_os_error(), Some(code) if code == Errno::MFILE.raw_os_error() || code == Errno::NFILE.raw_os_error())
 }
 
@@ -152,7 +185,7 @@ pub fn join(
 impl Guest {
     /// A failure of the others that is known already: then rank `missing` will not come any more. Does not wait.
     pub fn early_failure(&self, missing: usize) -> Option<Error> {
-        let mut stream = self.stream.try_clone().ok()?;
+        let mut stream = Watched::new(self.stream.try_clone().ok()?);
         self.stream.set_nonblocking(true).ok()?;
         let waiting = self.stream.peek(&mut [0u8; HEADER_BYTES]);
         self.stream.set_nonblocking(false).ok()?;

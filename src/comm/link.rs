@@ -2,12 +2,12 @@
 
 use super::control::{Loop, Ready};
 use crate::error::{Error, Result};
-use crate::platform::process::Descriptor;
+use crate::platform::process::{Descriptor, Watched};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use std::collections::VecDeque;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ impl Link {
     /// longer body than `most_body_bytes` ends the connection.
     pub fn start(
         shared: &Arc<Loop>,
-        stream: TcpStream,
+        stream: Watched<TcpStream>,
         tag: usize,
         receiver: Weak<dyn Receiver>,
         most_body_bytes: usize,
@@ -113,7 +113,7 @@ impl Link {
             .map_err(|e| Error::system("making a socket non-blocking", e))?;
         let token = shared.new_token();
         let link = Arc::new(Link {
-            fd: Descriptor::new(OwnedFd::from(stream)),
+            fd: stream.into_descriptor(),
             tag,
             token,
             shared: shared.clone(),

@@ -2,7 +2,7 @@
 
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result, ensure};
-use crate::platform::process::interface_addresses;
+use crate::platform::process::{Watched, interface_addresses};
 use crate::settings;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
@@ -156,13 +156,15 @@ impl Place {
 }
 
 /// A listener on every address of this machine, IPv6 and IPv4 where both are there.
-pub fn listen() -> Result<TcpListener> {
+pub fn listen() -> Result<Watched<TcpListener>> {
     let failed = |e: std::io::Error| Error::system("opening a TCP listener", e);
-    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
-        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
-        .map_err(failed)?;
+    let bound = || {
+        TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
+            .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
+    };
+    let listener = Watched::open(bound).map_err(failed)?;
     // All ranks of a large job connect at once, before the first is taken.
-    rustix::net::listen(&listener, 4096).map_err(|e| failed(e.into()))?;
+    rustix::net::listen(&*listener, 4096).map_err(|e| failed(e.into()))?;
     Ok(listener)
 }
 

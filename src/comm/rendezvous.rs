@@ -7,12 +7,12 @@ use super::link::{Frame, Link, MOST_STRANGER_BYTES, Receiver};
 use super::place::{Cookie, Place, Token, UniqueId, listen, new_cookie};
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result};
-use crate::platform::process::{Descriptor, PerProcess, spare};
+use crate::platform::process::{Descriptor, PerProcess, Watched, spare};
 use crate::settings;
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -266,7 +266,7 @@ impl Reception {
         let (shared, place) = (control.shared().clone(), Place::of(&listener)?);
         let token = shared.new_token();
         let desk = Desk {
-            listener: Some(Descriptor::new(OwnedFd::from(listener))),
+            listener: Some(listener.into_descriptor()),
             guests: HashMap::new(),
             rooms: HashMap::new(),
             next_tag: 0,
@@ -295,8 +295,9 @@ impl Reception {
     fn accept(&self, desk: &mut Desk) {
         while let Some(listener) = &desk.listener {
             let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
-            let fd = match rustix::net::accept_with(listener, flags) {
-                Ok(fd) => fd,
+            let accept = || rustix::net::accept_with(listener, flags).map(TcpStream::from);
+            let stream = match Watched::open(accept) {
+                Ok(stream) => stream,
                 Err(Errno::MFILE | Errno::NFILE) => {
                     // Nobody can be kept, but everybody can be told, one after another.
                     if !desk.short_of_files {
@@ -312,13 +313,7 @@ impl Reception {
             let tag = desk.next_tag;
             desk.next_tag += 1;
             let receiver: Weak<dyn Receiver> = self.me.clone();
-            if let Ok(link) = Link::start(
-                &self.shared,
-                TcpStream::from(fd),
-                tag,
-                receiver,
-                MOST_STRANGER_BYTES,
-            ) {
+            if let Ok(link) = Link::start(&self.shared, stream, tag, receiver, MOST_STRANGER_BYTES) {
                 desk.guests.insert(
                     tag,
                     Guest {

@@ -3,6 +3,7 @@
 use super::join::{connect, connection_error};
 use super::place::{COOKIE_BYTES, Cookie, Place};
 use crate::error::{Error, Result, fail};
+use crate::platform::process::Watched;
 use crate::settings;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
@@ -17,7 +18,7 @@ const PROOF: Duration = Duration::from_secs(5);
 const MOST_STRANGERS: usize = 64;
 
 /// A member: connects to rank 0's listener and shows the cookie. Does not wait for rank 0 to take the connection.
-pub fn connect_to_hub(cookie: &Cookie, rank: usize, hub: &Place) -> Result<TcpStream> {
+pub fn connect_to_hub(cookie: &Cookie, rank: usize, hub: &Place) -> Result<Watched<TcpStream>> {
     let lost = |e: std::io::Error| connection_error(&e, &format!("connecting rank {rank} to rank 0"));
     let mut stream = connect(&hub.candidates()).map_err(lost)?;
     let mut proof = [0u8; PROOF_BYTES];
@@ -32,7 +33,7 @@ pub fn connect_to_hub(cookie: &Cookie, rank: usize, hub: &Place) -> Result<TcpSt
 
 /// A connection to rank 0 that has not shown the cookie yet.
 struct Stranger {
-    stream: TcpStream,
+    stream: Watched<TcpStream>,
     proof: [u8; PROOF_BYTES],
     shown_bytes: usize,
     since: Instant,
@@ -71,8 +72,8 @@ pub fn accept_members(
     size: usize,
     listener: &TcpListener,
     watch: &dyn Fn(usize) -> Option<Error>,
-) -> Result<Vec<Option<TcpStream>>> {
-    let mut members: Vec<Option<TcpStream>> = (0..size).map(|_| None).collect();
+) -> Result<Vec<Option<Watched<TcpStream>>>> {
+    let mut members: Vec<Option<Watched<TcpStream>>> = (0..size).map(|_| None).collect();
     let mut strangers: VecDeque<Stranger> = VecDeque::new();
     listener
         .set_nonblocking(true)
@@ -111,7 +112,7 @@ pub fn accept_members(
 fn await_news(listener: &TcpListener, strangers: &VecDeque<Stranger>) {
     let mut waits: Vec<PollFd<'_>> = strangers
         .iter()
-        .map(|s| PollFd::new(&s.stream, PollFlags::IN))
+        .map(|s| PollFd::new(&*s.stream, PollFlags::IN))
         .collect();
     waits.push(PollFd::new(listener, PollFlags::IN));
     let tick = rustix::time::Timespec {
@@ -124,8 +125,8 @@ fn await_news(listener: &TcpListener, strangers: &VecDeque<Stranger>) {
 /// Takes what waits at the listener; of more than `most`, the oldest go.
 fn take_strangers(listener: &TcpListener, strangers: &mut VecDeque<Stranger>, most: usize) -> Result<()> {
     for _ in 0..most {
-        match listener.accept() {
-            Ok((stream, _)) => {
+        match Watched::open(|| listener.accept().map(|(stream, _)| stream)) {
+            Ok(stream) => {
                 stream
                     .set_nonblocking(true)
                     .map_err(|e| Error::system("making a socket non-blocking", e))?;
@@ -156,7 +157,7 @@ mod tests {
     fn strangers_delay_nobody() {
         let listener = listen().unwrap();
         let (cookie, place) = (new_cookie().unwrap(), Place::of(&listener).unwrap());
-        let silent: Vec<TcpStream> = (0..9).map(|_| connect(&place.candidates()).unwrap()).collect();
+        let silent: Vec<Watched<TcpStream>> = (0..9).map(|_| connect(&place.candidates()).unwrap()).collect();
         let mut liar = connect(&place.candidates()).unwrap();
         liar.write_all(&[7; PROOF_BYTES + 4]).unwrap();
         let mut slow = connect(&place.candidates()).unwrap();

@@ -133,6 +133,76 @@ impl Drop for Descriptor {
     }
 }
 
+/// A socket that is not a [`Descriptor`] yet. A forked child closes it at once too: else the others would not see this process die
+/// as long as the child lives.
+#[derive(Debug)]
+pub struct Watched<T> {
+    socket: Option<T>,
+    fd: RawFd,
+    epoch: u32,
+}
+
+impl<T: AsFd + Into<OwnedFd>> Watched<T> {
+    pub fn new(socket: T) -> Watched<T> {
+        match Watched::open(|| Ok::<T, std::convert::Infallible>(socket)) {
+            Ok(watched) => watched,
+            Err(never) => match never {},
+        }
+    }
+
+    /// What `open` makes; nobody forks before it is known. `open` must not wait.
+    /// # Errors
+    /// Those of `open`.
+    pub fn open<E>(open: impl FnOnce() -> std::result::Result<T, E>) -> std::result::Result<Watched<T>, E> {
+        watch_forks();
+        let mut known = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = open()?;
+        let fd = socket.as_fd().as_raw_fd();
+        known.push(fd);
+        drop(known);
+        Ok(Watched {
+            socket: Some(socket),
+            fd,
+            epoch: epoch(),
+        })
+    }
+
+    pub fn into_descriptor(mut self) -> Descriptor {
+        Descriptor {
+            fd: self.socket.take().map(Into::into),
+            epoch: self.epoch,
+        }
+    }
+}
+
+impl<T> std::ops::Deref for Watched<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.socket.as_ref().expect("only its end takes it")
+    }
+}
+
+impl<T> std::ops::DerefMut for Watched<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.socket.as_mut().expect("only its end takes it")
+    }
+}
+
+impl<T> Drop for Watched<T> {
+    fn drop(&mut self) {
+        let Some(socket) = self.socket.take() else { return };
+        if self.epoch != epoch() {
+            std::mem::forget(socket);
+            return;
+        }
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(i) = open.iter().position(|f| *f == self.fd) {
+            open.swap_remove(i);
+        }
+        drop(socket);
+    }
+}
+
 static EXITING: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn at_exit() {
@@ -298,4 +368,43 @@ pub fn interface_addresses() -> Vec<(String, IpAddr)> {
         libc::freeifaddrs(head);
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    /// The other end sees that this process let go of its socket, whether it was a descriptor by then or not.
+    #[test]
+    fn a_forked_child_keeps_no_socket() {
+        for registered in [false, true] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let watched = Watched::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+            let (mut other, _) = listener.accept().unwrap();
+            let held: Box<dyn std::any::Any> = match registered {
+                true => Box::new(watched.into_descriptor()),
+                false => Box::new(watched),
+            };
+            // SAFETY: the child sleeps until it is killed.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                loop {
+                    // SAFETY: waits for a signal.
+                    unsafe { libc::pause() };
+                }
+            }
+            drop(held);
+            other.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let seen = other.read(&mut [0; 1]);
+            // SAFETY: our own child.
+            unsafe {
+                libc::kill(child, libc::SIGKILL);
+                libc::waitpid(child, std::ptr::null_mut(), 0);
+            }
+            assert_eq!(seen.unwrap(), 0, "registered {registered}");
+        }
+    }
 }

@@ -8,10 +8,11 @@ use crate::ffi::convert::{raw, truth};
 use crate::ffi::guard;
 use crate::ffi::objects::{CommObject, forget_communicator, table};
 use crate::log::say;
+use crate::platform::process::{epoch, watch_forks};
 use crate::{platform, settings};
 use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 static RMM_ENABLED: AtomicBool = AtomicBool::new(false);
 
@@ -21,17 +22,21 @@ pub(crate) fn rmm_enabled() -> bool {
 }
 
 /// Whether the library is in use. No lock: a forked child could not wait for a thread that only its parent has.
-static USE: AtomicU8 = AtomicU8::new(UNUSED);
-const UNUSED: u8 = 0;
-const BEGINNING: u8 = 1;
-const USED: u8 = 2;
+static USE: AtomicU64 = AtomicU64::new(UNUSED);
+const UNUSED: u64 = 0;
+const USED: u64 = 1;
+
+/// A thread of this process is in init; one that only the parent of a forked child has does not count.
+fn beginning() -> u64 {
+    2 + u64::from(epoch())
+}
 
 /// Nothing began if this goes before init is through.
 struct Beginning;
 
 impl Drop for Beginning {
     fn drop(&mut self) {
-        let _ = USE.compare_exchange(BEGINNING, UNUSED, Ordering::AcqRel, Ordering::Acquire);
+        let _ = USE.compare_exchange(beginning(), UNUSED, Ordering::AcqRel, Ordering::Acquire);
     }
 }
 
@@ -93,7 +98,10 @@ pub unsafe extern "C" fn wholememory_init(
 ) -> wholememory_error_code_t {
     let _ = flags;
     guard::code(|| {
-        let before = USE.compare_exchange(UNUSED, BEGINNING, Ordering::AcqRel, Ordering::Acquire);
+        watch_forks();
+        let before = USE.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+            (now != USED && now != beginning()).then(beginning)
+        });
         ensure!(
             before != Err(USED),
             Logic,
