@@ -297,9 +297,12 @@ pub struct Shipment<'a> {
 
 /// Moves bytes between the ranks of a communicator, on a stream.
 pub trait Transport: Send + Sync {
-    /// Every rank sends `send_bytes[r]` bytes to each rank r, taken in rank order from `send`, and receives
-    /// `receive_bytes[r]` from each, laid in rank order at `receive`. Collective, also for ranks with nothing to move.
-    /// The counts must fit: `receive_bytes[r]` here is `send_bytes[me]` there.
+    /// Of each shipment, every rank sends `send_bytes[r]` bytes to each rank r, taken in rank order from `send`, and receives
+    /// `receive_bytes[r]` from each, laid in rank order at `receive`. Collective, also for ranks with nothing to move; as many
+    /// shipments on every rank. The counts must fit: `receive_bytes[r]` here is `send_bytes[me]` there.
+    fn ship(&self, boot: &dyn Bootstrap, shipments: &[Shipment<'_>], stream: Stream) -> Result<()>;
+
+    /// One shipment.
     fn all_to_all_v(
         &self,
         boot: &dyn Bootstrap,
@@ -308,13 +311,14 @@ pub trait Transport: Send + Sync {
         receive: Address,
         receive_bytes: &[usize],
         stream: Stream,
-    ) -> Result<()>;
-
-    /// Several shipments, as [`Transport::all_to_all_v`] moves one; as many on every rank. A transport may move them side by side.
-    fn ship(&self, boot: &dyn Bootstrap, shipments: &[Shipment<'_>], stream: Stream) -> Result<()> {
-        shipments.iter().try_for_each(|it| {
-            self.all_to_all_v(boot, it.send, it.send_bytes, it.receive, it.receive_bytes, stream)
-        })
+    ) -> Result<()> {
+        let shipment = Shipment {
+            send,
+            send_bytes,
+            receive,
+            receive_bytes,
+        };
+        self.ship(boot, &[shipment], stream)
     }
 
     /// Gives back what the transport holds; it is not used afterwards. With `boot` all ranks do so together; with `None`

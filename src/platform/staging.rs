@@ -253,24 +253,6 @@ fn prefix_sums(bytes: impl Iterator<Item = usize>) -> Vec<usize> {
 }
 
 impl<M: Mover> Transport for StagedTransport<M> {
-    fn all_to_all_v(
-        &self,
-        boot: &dyn Bootstrap,
-        send: Address,
-        send_bytes: &[usize],
-        receive: Address,
-        receive_bytes: &[usize],
-        stream: Stream,
-    ) -> Result<()> {
-        let shipment = Shipment {
-            send,
-            send_bytes,
-            receive,
-            receive_bytes,
-        };
-        self.ship(boot, &[shipment], stream)
-    }
-
     fn ship(&self, boot: &dyn Bootstrap, shipments: &[Shipment<'_>], stream: Stream) -> Result<()> {
         let matrix = Matrix::agree(boot, shipments)?;
         let held = self.staging();

@@ -337,24 +337,6 @@ fn part(base: Address, bytes: &[usize], rank: usize) -> Address {
 }
 
 impl Transport for NcclTransport {
-    fn all_to_all_v(
-        &self,
-        boot: &dyn Bootstrap,
-        send: Address,
-        send_bytes: &[usize],
-        receive: Address,
-        receive_bytes: &[usize],
-        stream: Stream,
-    ) -> Result<()> {
-        let shipment = Shipment {
-            send,
-            send_bytes,
-            receive,
-            receive_bytes,
-        };
-        self.ship(boot, &[shipment], stream)
-    }
-
     /// The bytes are there when the stream has got so far; after a failure nothing touches the buffers any more. Counts that do
     /// not fit hang the streams until the communicator breaks; the operations above have agreed on theirs.
     fn ship(&self, boot: &dyn Bootstrap, shipments: &[Shipment<'_>], stream: Stream) -> Result<()> {
