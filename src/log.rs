@@ -1,5 +1,6 @@
 //! Logging: one line a message, one write a line, to stderr. WARN until init sets the level; `WHOLEMEMORY_LOG` overrides.
 
+use crate::once::known;
 use crate::settings;
 use std::fmt;
 use std::sync::OnceLock;
@@ -33,7 +34,7 @@ pub fn level_of(word: &str) -> Option<u32> {
 
 fn override_level() -> Option<u32> {
     static OVERRIDE: OnceLock<Option<u32>> = OnceLock::new();
-    *OVERRIDE.get_or_init(|| level_of(&settings::log_level()?))
+    *known(&OVERRIDE, || level_of(&settings::log_level()?))
 }
 
 /// Sets the level of the process; values above TRACE mean TRACE. Gives the level that was.

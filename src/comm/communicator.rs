@@ -9,6 +9,7 @@ use super::topology::Topology;
 use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::{Backend, Location, MemoryType};
 pub use crate::platform::TransportChoice;
+use crate::platform::locks::ForkMutex;
 use crate::platform::meeting::Meeting;
 use crate::platform::process::epoch;
 use crate::platform::{Bootstrap, Member, Platform, Reach, Term, Transport, agree, is_one_fabric};
@@ -105,7 +106,7 @@ pub struct Communicator {
     pub(super) collective: Mutex<Ties>,
     pub(super) alive: AtomicBool,
     pub(super) backend: AtomicU32,
-    pub(super) dependents: Mutex<Dependents>,
+    pub(super) dependents: ForkMutex<Dependents>,
     pub(super) hierarchy: Mutex<Option<Hierarchy>>,
     pub(super) transport: Mutex<Option<Arc<dyn Transport>>>,
 }
@@ -146,7 +147,7 @@ impl Communicator {
             collective: Mutex::new(core.ties),
             alive: AtomicBool::new(true),
             backend: AtomicU32::new(Backend::Nccl.raw()),
-            dependents: Mutex::default(),
+            dependents: ForkMutex::default(),
             hierarchy: Mutex::default(),
             transport: Mutex::default(),
         })
@@ -159,7 +160,7 @@ impl Communicator {
         (
             locked(&self.control),
             locked(&self.collective),
-            locked(&self.dependents),
+            self.dependents.lock(),
             locked(&self.hierarchy),
             locked(&self.transport),
         )
@@ -249,7 +250,9 @@ impl Communicator {
                 NotSupported,
                 "this build has no NVSHMEM; the distributed backend must be NCCL"
             );
-            let distributed = locked(&self.dependents)
+            let distributed = self
+                .dependents
+                .lock()?
                 .list
                 .values()
                 .filter(|d| d.is_distributed())
@@ -332,13 +335,7 @@ impl Communicator {
     /// COMMUNICATION_ERROR naming the dead rank if the communicator is broken or this process is a forked child,
     /// INVALID_INPUT if it was destroyed.
     pub fn enter(&self, operation: &'static str) -> Result<Session<'_>> {
-        if self.epoch != epoch() {
-            fail!(
-                Communication,
-                "{operation}: this process was forked from rank {} of the communicator; only that rank can make its collective calls",
-                self.rank
-            );
-        }
+        self.check_ours(operation)?;
         let held = locked(&self.collective);
         ensure!(
             self.is_alive(),
@@ -355,18 +352,32 @@ impl Communicator {
         })
     }
 
+    /// # Errors
+    /// COMMUNICATION_ERROR in a forked child.
+    pub(super) fn check_ours(&self, operation: &str) -> Result<()> {
+        ensure!(
+            self.is_ours(),
+            Communication,
+            "{operation}: this process was forked from rank {} of the communicator; only that rank can make its collective calls",
+            self.rank
+        );
+        Ok(())
+    }
+
     /// Inside a collective call: keeps `dependent` until it is released, under the returned id (the same on all ranks).
-    pub fn adopt(&self, _session: &Session<'_>, dependent: Arc<dyn Dependent>) -> u64 {
-        let mut dependents = locked(&self.dependents);
+    /// # Errors
+    /// COMMUNICATION_ERROR where the call went on in a forked child.
+    pub fn adopt(&self, _session: &Session<'_>, dependent: Arc<dyn Dependent>) -> Result<u64> {
+        let mut dependents = self.dependents.lock()?;
         let id = dependents.next;
         dependents.next += 1;
         dependents.list.insert(id, dependent);
-        id
+        Ok(id)
     }
 
-    /// Takes a dependent out of the list (its owner releases it). `None` if it is gone already.
+    /// Takes a dependent out of the list (its owner releases it). `None` if it is gone already, or not to be had in a forked child.
     pub fn disown(&self, id: u64) -> Option<Arc<dyn Dependent>> {
-        locked(&self.dependents).list.remove(&id)
+        self.dependents.lock().ok()?.list.remove(&id)
     }
 
     /// The communicators of HIERARCHY handles, made at the first call and destroyed with this one. Collective.

@@ -19,7 +19,10 @@ impl Communicator {
         match self.enter("destroy_communicator") {
             Ok(session) => {
                 let together = |dependent: &&Arc<dyn Dependent>| !dependent.is_freed_alone();
-                let handles = locked(&self.dependents).list.values().filter(together).count();
+                let handles = self
+                    .dependents
+                    .lock()
+                    .map_or(0, |d| d.list.values().filter(together).count());
                 match agree(
                     &session,
                     &[Term::new("the number of live handles", handles)],
@@ -43,7 +46,7 @@ impl Communicator {
     fn release_all(&self, session: Option<&Session<'_>>) -> Result<()> {
         let mut outcome = Ok(());
         loop {
-            let Some((_, dependent)) = locked(&self.dependents).list.pop_first() else {
+            let Some((_, dependent)) = self.dependents.lock()?.list.pop_first() else {
                 break;
             };
             outcome = outcome.and(dependent.release(session.filter(|_| self.failure().is_none())));

@@ -94,7 +94,10 @@ pub fn connection_error(e: &std::io::Error, what: &str) -> Error {
     } else {
         Kind::Communication
     };
-    Error::new(kind, format!("{what}: {e}"))
+    match e.kind() {
+        ErrorKind::UnexpectedEof => Error::new(kind, format!("{what}: the other end closed the connection")),
+        _ => Error::new(kind, format!("{what}: {e}")),
+    }
 }
 
 fn read_frame(stream: &mut TcpStream) -> std::io::Result<Frame> {

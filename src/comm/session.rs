@@ -6,7 +6,8 @@ use crate::platform::{Bootstrap, agree};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::MutexGuard;
 
-/// Holds the communicator's lock: two threads of a rank make their collective calls one after the other.
+/// Holds the communicator's lock: two threads of a rank make their collective calls one after the other. A child that is forked in
+/// the middle of a call (by a callback of the caller) and goes on with it meets nobody: its parent does.
 pub struct Session<'a> {
     pub(super) comm: &'a Communicator,
     pub(super) operation: &'static str,
@@ -29,6 +30,7 @@ impl Bootstrap for Session<'_> {
     }
 
     fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.comm.check_ours(self.operation)?;
         let failure = || self.comm.failure();
         match (&self.held.meeting, &self.comm.net) {
             (Some(meeting), _) => meeting.all_gather(self.operation, mine, &failure),
@@ -38,6 +40,7 @@ impl Bootstrap for Session<'_> {
     }
 
     fn barrier(&self) -> Result<()> {
+        self.comm.check_ours(self.operation)?;
         let failure = || self.comm.failure();
         match (&self.held.meeting, &self.comm.net) {
             (Some(meeting), _) => meeting.barrier(self.operation, &failure),

@@ -19,7 +19,7 @@ impl Embedding {
         buffers: &dyn Buffers,
         stream: Stream,
     ) -> Result<()> {
-        let training = self.trained().clone().ok_or_else(|| {
+        let training = self.training.lock()?.clone().ok_or_else(|| {
             let what = match self.is_live() {
                 true => "the embedding has no optimizer: wholememory_embedding_set_optimizer gives it one",
                 false => "the embedding was destroyed, or went with its communicator",

@@ -10,9 +10,10 @@ use crate::memory::{MallocRequest, Memory};
 use crate::ops::cached::{self, Cache, Named};
 use crate::ops::{self, Buffers};
 use crate::platform::caching::{AfterWriteBack, CacheCounters};
+use crate::platform::locks::ForkMutex;
 use crate::platform::{Stream, Term, agree};
 use crate::tensor::{Description, Operand, Storage, shape};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The arguments of `wholememory_create_embedding`; enumerators raw, checked inside so that a rank with bad ones takes part.
 pub struct Request {
@@ -37,7 +38,7 @@ pub struct Embedding {
     pub(super) policy: Option<CachePolicy>,
     pub(super) cache: Option<Cache>,
     sms: i32,
-    pub(super) training: Mutex<Option<Arc<Training>>>,
+    pub(super) training: ForkMutex<Option<Arc<Training>>>,
 }
 
 /// The calling rank's part of a cache.
@@ -126,7 +127,7 @@ impl Embedding {
             policy: request.policy,
             cache,
             sms: usable_sms(request.sms),
-            training: Mutex::new(None),
+            training: ForkMutex::new(None),
         })
     }
 
@@ -180,8 +181,11 @@ impl Embedding {
         }
     }
 
-    pub(super) fn trained(&self) -> MutexGuard<'_, Option<Arc<Training>>> {
-        self.training.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Every lock of the embedding, its cache and their memory, held.
+    #[cfg(test)]
+    pub fn hold_locks(&self) -> impl Sized + '_ {
+        let cache = self.cache.as_ref().map(Cache::hold_locks);
+        (self.training.lock(), self.table.hold_locks(), cache)
     }
 
     /// `output[i] = table[indices[i]]`; as [`ops::gather`] without a cache and [`cached::gather`] with one, also in what is collective.
@@ -238,8 +242,8 @@ impl Embedding {
     /// CUDA_ERROR, SYSTEM_ERROR where the system refuses; the rest is released all the same.
     pub fn release(&self) -> Result<()> {
         // It stays: a rank that goes on with a destroyed embedding takes part in the steps of the others.
-        let states = self.trained().clone();
-        let states = states.map_or(Ok(()), |training| training.release());
+        let states = self.training.lock().map(|training| training.clone());
+        let states = states.and_then(|training| training.map_or(Ok(()), |training| training.release()));
         let cache = self.cache.as_ref().map_or(Ok(()), Cache::release);
         self.table.free_alone().and(cache).and(states)
     }

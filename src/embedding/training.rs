@@ -37,7 +37,7 @@ impl Embedding {
     /// INVALID_INPUT for caches that are not READWRITE on the embedding's communicator, and for dead embeddings;
     /// INVALID_VALUE if ranks pass different optimizers; else as malloc.
     pub fn set_optimizer(&self, mine: Result<Option<Arc<Optimizer>>>) -> Result<()> {
-        let mut trained = self.trained();
+        let mut trained = self.training.lock()?;
         let session = self.comm.enter("wholememory_embedding_set_optimizer")?;
         let checked = mine.and_then(|optimizer| {
             if optimizer.is_some() {
@@ -171,17 +171,19 @@ impl Embedding {
     }
 
     /// The names of the optimizer's states; `None` without an optimizer.
-    pub fn state_names(&self) -> Option<&'static [&'static CStr]> {
-        self.trained()
-            .as_ref()
-            .map(|training| training.optimizer.kind().state_names())
+    /// # Errors
+    /// COMMUNICATION_ERROR as [`ForkMutex::lock`](crate::platform::locks::ForkMutex::lock).
+    pub fn state_names(&self) -> Result<Option<&'static [&'static CStr]>> {
+        let training = self.training.lock()?;
+        let named = training.as_ref();
+        Ok(named.map(|training| training.optimizer.kind().state_names()))
     }
 
     /// The state `name`, its rows as those of the table.
     /// # Errors
     /// INVALID_INPUT without an optimizer and for names that are not among its states.
     pub fn state(&self, name: &str) -> Result<Part> {
-        let training = self.trained().clone();
+        let training = self.training.lock()?.clone();
         let training = training.ok_or_else(|| {
             Error::new(
                 Kind::InvalidInput,

@@ -15,6 +15,7 @@ use super::wholememory::memory::{wholememory_memory_location_t, wholememory_memo
 use super::wholememory_tensor::wholememory_tensor_t;
 use crate::embedding::{CachePolicy, Embedding, Optimizer, Request, state_name_sets};
 use crate::error::{Error, Result, ensure};
+use crate::once::known;
 use crate::platform::Stream;
 use crate::platform::caching::AfterWriteBack;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -237,7 +238,7 @@ pub unsafe extern "C" fn wholememory_embedding_get_embedding_tensor(
     wholememory_embedding: wholememory_embedding_t,
 ) -> wholememory_tensor_t {
     guard::value(std::ptr::null_mut(), || {
-        Ok(live(wholememory_embedding)?.table_tensor() as wholememory_tensor_t)
+        Ok(live(wholememory_embedding)?.table_tensor()? as wholememory_tensor_t)
     })
 }
 
@@ -339,7 +340,7 @@ pub unsafe extern "C" fn wholememory_embedding_get_optimizer_state_names(
     wholememory_embedding: wholememory_embedding_t,
 ) -> *const *const c_char {
     guard::value(std::ptr::null(), || {
-        let names = live(wholememory_embedding)?.embedding.state_names();
+        let names = live(wholememory_embedding)?.embedding.state_names()?;
         Ok(names.map_or(std::ptr::null(), name_array))
     })
 }
@@ -398,7 +399,7 @@ fn name_array(names: &'static [&'static CStr]) -> *const *const c_char {
     // Addresses of constant strings, each list ended by 0; never freed.
     static ARRAYS: OnceLock<Vec<Vec<usize>>> = OnceLock::new();
     let sets = state_name_sets();
-    let arrays = ARRAYS.get_or_init(|| {
+    let arrays = known(&ARRAYS, || {
         let array = |set: &&'static [&'static CStr]| {
             let addresses = set.iter().map(|name| name.as_ptr() as usize);
             addresses.chain([0]).collect()

@@ -3,13 +3,14 @@
 use super::objects::{CommObject, MemoryObject, TensorObject, Tombstone, bury_memory, retire_tensor, table};
 use crate::embedding::{Embedding, Part};
 use crate::error::{Result, ensure};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::platform::locks::ForkMutex;
+use std::sync::Arc;
 
 pub(crate) struct EmbeddingObject {
     pub(crate) embedding: Arc<Embedding>,
     /// The handle of the communicator as it was passed to create.
     comm: usize,
-    lent: Mutex<Lent>,
+    lent: ForkMutex<Lent>,
 }
 
 /// Handles that go with the embedding.
@@ -34,7 +35,7 @@ impl EmbeddingObject {
         let entered = table().insert(Arc::new(EmbeddingObject {
             embedding: embedding.clone(),
             comm,
-            lent: Mutex::default(),
+            lent: ForkMutex::default(),
         }));
         let value = entered.inspect_err(|_| drop(embedding.release()))?;
         let lent = table()
@@ -49,13 +50,17 @@ impl EmbeddingObject {
         }
     }
 
-    fn lent(&self) -> MutexGuard<'_, Lent> {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Every lock of the embedding and its handles, held.
+    #[cfg(test)]
+    pub(crate) fn hold_locks(&self) -> impl Sized + '_ {
+        (self.lent.lock(), self.embedding.hold_locks())
     }
 
     /// The handle of the tensor that shows the table.
-    pub(crate) fn table_tensor(&self) -> usize {
-        self.lent().tensors.first().map_or(0, |tensor| tensor.seen)
+    /// # Errors
+    /// COMMUNICATION_ERROR as [`ForkMutex::lock`].
+    pub(crate) fn table_tensor(&self) -> Result<usize> {
+        Ok(self.lent.lock()?.tensors.first().map_or(0, |tensor| tensor.seen))
     }
 
     /// The handle of the tensor that shows a state, made at the first question. `own` is the embedding's handle.
@@ -67,7 +72,7 @@ impl EmbeddingObject {
     }
 
     fn lend(&self, own: usize, state: Option<&str>, part: &Part) -> Result<usize> {
-        let mut lent = self.lent();
+        let mut lent = self.lent.lock()?;
         if let Some(there) = lent.tensors.iter().find(|t| t.state.as_deref() == state) {
             return Ok(there.seen);
         }
@@ -114,7 +119,11 @@ pub(crate) fn destroy(value: usize) -> Result<()> {
         InvalidInput,
         "wholememory_embedding {value:#x} was destroyed by another thread at the same time"
     );
-    let lent = std::mem::take(&mut *object.lent());
+    let lent = object
+        .lent
+        .lock()
+        .map(|mut lent| std::mem::take(&mut *lent))
+        .unwrap_or_default();
     for tensor in lent.tensors {
         retire_tensor(tensor.seen, Some(object.comm));
         retire_tensor(tensor.whole, Some(object.comm));

@@ -3,11 +3,11 @@
 //! without touching freed memory. A lookup takes one uncontended read lock of the slot.
 
 use crate::error::{Error, Kind, Result};
+use crate::once::known;
+use crate::platform::locks::tried;
 use crate::platform::process::{PerProcess, epoch, watch_forks};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
-};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const SLOT_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 32;
@@ -74,10 +74,6 @@ fn undress(value: usize) -> Option<(usize, u32, u32)> {
         .then_some((number, (value >> SLOT_BITS) as u32, slot))
 }
 
-/// A forked child tries the lock of a slot so often: a thread that only its parent has may hold it for ever, others are
-/// through in no time.
-const CHILD_TRIES: usize = 100;
-
 fn reading<E>(cell: &RwLock<State<E>>) -> Option<RwLockReadGuard<'_, State<E>>> {
     match epoch() {
         0 => Some(cell.read().unwrap_or_else(PoisonError::into_inner)),
@@ -90,17 +86,6 @@ fn writing<E>(cell: &RwLock<State<E>>) -> Option<RwLockWriteGuard<'_, State<E>>>
         0 => Some(cell.write().unwrap_or_else(PoisonError::into_inner)),
         _ => tried(|| cell.try_write()),
     }
-}
-
-fn tried<G>(attempt: impl Fn() -> TryLockResult<G>) -> Option<G> {
-    (0..CHILD_TRIES).find_map(|_| match attempt() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => {
-            std::thread::yield_now();
-            None
-        }
-    })
 }
 
 impl<E: Entry> Table<E> {
@@ -136,7 +121,7 @@ impl<E: Entry> Table<E> {
                 "more than 16 million live handles in this process",
             ));
         };
-        block_cell.get_or_init(|| {
+        known(block_cell, || {
             watch_forks();
             (0..64usize << block)
                 .map(|_| {

@@ -8,6 +8,8 @@
 mod callbacks;
 mod convert;
 mod embedding_objects;
+#[cfg(test)]
+mod forked;
 pub(crate) mod guard;
 mod handle;
 mod objects;

@@ -8,12 +8,13 @@ use crate::comm::{Communicator, Hierarchy};
 use crate::embedding::{CachePolicy, Optimizer, Part};
 use crate::error::{Error, Kind, Result, fail};
 use crate::memory::Memory;
+use crate::platform::locks::ForkMutex;
 use crate::span::Address;
 use crate::tensor::{Description, Operand, Storage};
 use std::cell::UnsafeCell;
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Dead handles of one communicator that still name it; the oldest are forgotten.
 const MOST_TOMBSTONES: usize = 4096;
@@ -30,15 +31,11 @@ pub(crate) fn live_tensors() -> i64 {
     LIVE_TENSORS.load(Ordering::Relaxed)
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 pub(crate) struct CommObject {
     pub(crate) comm: Arc<Communicator>,
     /// Whose it is, in words, if it is not the caller's to destroy.
     pub(crate) owner: Option<String>,
-    belongings: Mutex<Belongings>,
+    belongings: ForkMutex<Belongings>,
 }
 
 /// Handles that go with a communicator.
@@ -152,19 +149,19 @@ impl CommObject {
         TABLE.insert(Arc::new(CommObject {
             comm,
             owner,
-            belongings: Mutex::default(),
+            belongings: ForkMutex::default(),
         }))
     }
 
     /// Every lock of the communicator and its handles, held.
     #[cfg(test)]
     pub(crate) fn hold_locks(&self) -> impl Sized + '_ {
-        (self.comm.hold_locks(), locked(&self.belongings))
+        (self.comm.hold_locks(), self.belongings.lock())
     }
 
     /// The handles of the pair of a HIERARCHY handle, entered at the first question.
     pub(crate) fn pair(&self, own: usize, hierarchy: &Hierarchy) -> Result<(usize, usize)> {
-        let mut belongings = locked(&self.belongings);
+        let mut belongings = self.belongings.lock()?;
         if let Some(pair) = belongings.pair {
             return Ok(pair);
         }
@@ -176,7 +173,9 @@ impl CommObject {
     }
 
     pub(super) fn bury(&self, tombstone: Tombstone) {
-        let mut belongings = locked(&self.belongings);
+        let Ok(mut belongings) = self.belongings.lock() else {
+            return;
+        };
         if let Tombstone::Memory(value) = tombstone {
             belongings.memories.remove(&value);
         }
@@ -197,15 +196,11 @@ pub(crate) fn forget_communicator(value: usize) {
     let Some(object) = TABLE.remove::<CommObject>(value) else {
         return;
     };
-    let mut belongings = match object.belongings.try_lock() {
-        Ok(belongings) => belongings,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) if !object.comm.is_ours() => return,
-        Err(TryLockError::WouldBlock) => locked(&object.belongings),
-    };
-    let gone = std::mem::take(&mut *belongings);
-    drop(belongings);
-    forget_all(gone);
+    let gone = object
+        .belongings
+        .lock()
+        .map(|mut belongings| std::mem::take(&mut *belongings));
+    forget_all(gone.unwrap_or_default());
 }
 
 fn forget_all(belongings: Belongings) {
@@ -234,8 +229,9 @@ impl MemoryObject {
         object: &CommObject,
         lender: usize,
     ) -> Result<usize> {
+        let mut belongings = object.belongings.lock()?;
         let value = TABLE.insert(Arc::new(MemoryObject { memory, comm, lender }))?;
-        locked(&object.belongings).memories.insert(value);
+        belongings.memories.insert(value);
         Ok(value)
     }
 }

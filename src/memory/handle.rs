@@ -6,9 +6,10 @@ use super::plan::{MallocRequest, Plan, Route};
 use crate::comm::{Communicator, Dependent, Hierarchy, Session};
 use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::{Backend, Location, MemoryType};
+use crate::platform::locks::ForkMutex;
 use crate::platform::{Bootstrap, SegmentRequest, Term, agree};
 use crate::span::{Address, Span};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// What `wholememory_gref_t` carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -32,7 +33,7 @@ pub struct Memory {
     /// Its number among the communicator's dependents, the same on all ranks.
     id: OnceLock<u64>,
     /// `None` once dead.
-    mapping: Mutex<Option<Arc<Mapping>>>,
+    mapping: ForkMutex<Option<Arc<Mapping>>>,
 }
 
 impl Memory {
@@ -96,9 +97,9 @@ impl Memory {
             hierarchy,
             freed_alone,
             id: OnceLock::new(),
-            mapping: Mutex::new(Some(Arc::new(mapping))),
+            mapping: ForkMutex::new(Some(Arc::new(mapping))),
         });
-        let id = comm.adopt(&session, memory.clone());
+        let id = comm.adopt(&session, memory.clone())?;
         let _ = memory.id.set(id);
         Ok(memory)
     }
@@ -159,17 +160,20 @@ impl Memory {
         )
     }
 
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<Mapping>>> {
-        self.mapping.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn mapping(&self) -> Result<Arc<Mapping>> {
-        self.slot().clone().ok_or_else(|| self.dead())
+        self.mapping.lock()?.clone().ok_or_else(|| self.dead())
     }
 
     /// False once freed (or gone with its communicator).
     pub fn is_live(&self) -> bool {
-        self.slot().is_some()
+        // Where a forked child cannot tell, what it asks next fails in words.
+        self.mapping.lock().map_or(true, |mapping| mapping.is_some())
+    }
+
+    /// Its locks, held.
+    #[cfg(test)]
+    pub fn hold_locks(&self) -> impl Sized + '_ {
+        self.mapping.lock()
     }
 
     pub fn communicator(&self) -> &Arc<Communicator> {
@@ -306,7 +310,7 @@ fn make_transports(session: &Session<'_>, route: Route, hierarchy: Option<&Hiera
 
 impl Dependent for Memory {
     fn release(&self, session: Option<&Session<'_>>) -> Result<()> {
-        let taken = self.slot().take();
+        let taken = self.mapping.lock()?.take();
         let session = session.filter(|_| !self.freed_alone);
         match taken {
             Some(mapping) => mapping.give_back(session.map(|s| s as &dyn Bootstrap)),

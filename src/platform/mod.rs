@@ -8,6 +8,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod graph;
 pub mod learning;
+pub mod locks;
 pub mod meeting;
 pub mod pages;
 pub mod process;

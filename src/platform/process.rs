@@ -2,6 +2,7 @@
 //! the addresses of this machine.
 
 use crate::error::{Error, Result};
+use crate::once::known;
 use std::cell::UnsafeCell;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -86,7 +87,7 @@ impl<T> PerProcess<T> {
         let mut process = self;
         for _ in 0..epoch() {
             let next = || Box::new(PerProcess::new((process.fresh)(), process.fresh));
-            process = process.child.get_or_init(next);
+            process = known::<Box<PerProcess<T>>>(&process.child, next);
         }
         &process.own
     }
@@ -368,6 +369,35 @@ pub fn interface_addresses() -> Vec<(String, IpAddr)> {
         libc::freeifaddrs(head);
     }
     found
+}
+
+/// Runs `work` in a forked child; panics where it answers false, ends in another way or takes a minute.
+#[cfg(test)]
+pub fn in_a_forked_child(work: impl FnOnce() -> bool) {
+    use std::time::{Duration, Instant};
+    // SAFETY: the child runs `work` and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
+    if child == 0 {
+        let good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(!good.unwrap_or(false))) };
+    }
+    let (begun, mut status) = (Instant::now(), -1);
+    // SAFETY: our own child.
+    while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
+        if begun.elapsed() > Duration::from_secs(60) {
+            // SAFETY: our own child, which hangs.
+            unsafe {
+                libc::kill(child, libc::SIGKILL);
+                libc::waitpid(child, &mut status, 0);
+            }
+            panic!("the forked child hangs");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let good = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+    assert!(good, "the forked child ended with status {status:#x}");
 }
 
 #[cfg(test)]

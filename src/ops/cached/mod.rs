@@ -184,6 +184,13 @@ impl Cache {
         kernels.adjust(view, ids, self.tick(ids.count), launch)
     }
 
+    /// Every lock of the cache and its memory, held.
+    #[cfg(test)]
+    pub fn hold_locks(&self) -> impl Sized + '_ {
+        let memories = [&self.tags, &self.lines, &self.control].map(|memory| memory.hold_locks());
+        (self.clock.lock(), self.turns.hold_locks(), memories)
+    }
+
     /// Writes changed lines (and states) of all ranks to the table, and empties them if asked to. When it returns, every rank sees them
     /// there. Collective; a rank whose own checks failed (`mine`) takes part and alone returns its error.
     /// # Errors

@@ -1,12 +1,15 @@
 //! Who may use a cache when: gathers run side by side, on any threads and streams of a rank; what changes lines runs alone.
 
-use crate::error::Result;
+use crate::error::{Result, ensure};
+use crate::platform::process::epoch;
 use crate::platform::{Mark, Platform, Stream};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Orders threads by a lock, and streams by marks where work goes on after a call. Users of one stream pay for no waiting.
-#[derive(Default)]
+/// Orders threads by a lock, and streams by marks where work goes on after a call. Users of one stream pay for no waiting. A forked
+/// child has no turn: nothing orders it and the threads of its parent, and it would see lines that they are changing.
 pub struct Turns {
+    /// The process that made it.
+    epoch: u32,
     order: RwLock<()>,
     marks: Mutex<Marks>,
 }
@@ -66,20 +69,46 @@ impl Marks {
     }
 }
 
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns {
+            epoch: epoch(),
+            order: RwLock::default(),
+            marks: Mutex::default(),
+        }
+    }
+}
+
 impl Turns {
+    fn check_ours(&self) -> Result<()> {
+        ensure!(
+            self.epoch == epoch(),
+            Communication,
+            "this process was forked from the one that made the cache, which alone can use it"
+        );
+        Ok(())
+    }
+
+    /// Its locks, held.
+    #[cfg(test)]
+    pub fn hold_locks(&self) -> impl Sized + '_ {
+        (self.order.write(), self.marks.lock())
+    }
+
     fn marks(&self) -> MutexGuard<'_, Marks> {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enqueues `work`, which reads lines, on the stream. It may not wait for other ranks, and may not take a turn itself.
     /// # Errors
-    /// CUDA_ERROR, and those of `work`.
+    /// COMMUNICATION_ERROR in a forked child, CUDA_ERROR, and those of `work`.
     pub fn read<T>(
         &self,
         platform: &dyn Platform,
         stream: Stream,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
+        self.check_ours()?;
         let _turn = self.order.read().unwrap_or_else(PoisonError::into_inner);
         self.marks().after_change(stream)?;
         let outcome = work();
@@ -90,13 +119,14 @@ impl Turns {
     /// Enqueues `work`, which changes lines, on the stream. It may not take a turn itself. It is called also where its streams
     /// could not be ordered, with that failure, since other ranks may count on it.
     /// # Errors
-    /// Those of `work`, CUDA_ERROR.
+    /// Those of `work`, COMMUNICATION_ERROR in a forked child, CUDA_ERROR.
     pub fn change<T>(
         &self,
         platform: &dyn Platform,
         stream: Stream,
         work: impl FnOnce(Result<()>) -> Result<T>,
     ) -> Result<T> {
+        self.check_ours()?;
         let _turn = self.order.write().unwrap_or_else(PoisonError::into_inner);
         let ordered = self.marks().after_all(stream);
         let outcome = work(ordered);

@@ -133,6 +133,7 @@ pub fn on_helpers<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::platform::process::in_a_forked_child;
 
     #[test]
     fn every_part_runs_once() {
@@ -148,23 +149,12 @@ mod tests {
     #[test]
     fn a_forked_child_works_alone() {
         run(4, LARGE_BYTES, &|_| {});
-        // SAFETY: the child runs the pool's code and leaves by `_exit`.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
+        in_a_forked_child(|| {
             let count = AtomicUsize::new(0);
             run(100, 1 << 20, &|_| {
                 count.fetch_add(1, Ordering::Relaxed);
             });
-            let good = count.load(Ordering::Relaxed) == 100 && width(1 << 20) == 1;
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(i32::from(!good)) };
-        }
-        let mut status = -1;
-        // SAFETY: waits for the child made above.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        assert!(
-            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
-            "status {status}"
-        );
+            count.load(Ordering::Relaxed) == 100 && width(1 << 20) == 1
+        });
     }
 }

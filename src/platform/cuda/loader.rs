@@ -109,7 +109,7 @@ macro_rules! library {
             pub fn get() -> std::result::Result<&'static $name, &'static $crate::platform::cuda::loader::Unusable> {
                 static LOADED: std::sync::OnceLock<std::result::Result<$name, $crate::platform::cuda::loader::Unusable>> =
                     std::sync::OnceLock::new();
-                LOADED.get_or_init(Self::load).as_ref()
+                $crate::once::known(&LOADED, Self::load).as_ref()
             }
 
             fn load() -> std::result::Result<$name, $crate::platform::cuda::loader::Unusable> {

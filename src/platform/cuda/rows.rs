@@ -6,6 +6,7 @@ use super::launch::{
 };
 use super::{CudaPlatform, kernels};
 use crate::error::{Error, Kind, Result, ensure};
+use crate::once::known;
 use crate::platform::{Indices, Kernels, Launch, Rows, Stream, Table, Workspace};
 use crate::settings;
 use crate::span::Address;
@@ -30,7 +31,7 @@ impl CudaPlatform {
     /// What a launch ends with: nothing, or with `WM_DEBUG_SYNC` the end of the work.
     pub(super) fn launched(&self, what: &str, stream: Stream) -> Result<()> {
         static DEBUG: OnceLock<bool> = OnceLock::new();
-        if !*DEBUG.get_or_init(settings::debug_sync) || self.gpu.is_capturing(stream)? {
+        if !*known(&DEBUG, settings::debug_sync) || self.gpu.is_capturing(stream)? {
             return Ok(());
         }
         self.gpu

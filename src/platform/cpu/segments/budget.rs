@@ -2,6 +2,7 @@
 //! done here per rank, the verdict is pure and the same on all ranks.
 
 use crate::error::{Error, Kind, Result, ensure};
+use crate::once::known;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -152,7 +153,9 @@ fn text_of(path: &str) -> String {
 /// The directories of this process's groups, found once: a list of mounts can be long, and processes stay where they are.
 fn own_groups() -> &'static [PathBuf] {
     static FOUND: OnceLock<Vec<PathBuf>> = OnceLock::new();
-    FOUND.get_or_init(|| group_directories(&text_of("/proc/self/cgroup"), &text_of("/proc/self/mountinfo")))
+    known::<Vec<PathBuf>>(&FOUND, || {
+        group_directories(&text_of("/proc/self/cgroup"), &text_of("/proc/self/mountinfo"))
+    })
 }
 
 fn mem_available(meminfo: &str) -> Option<u64> {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::error::Kind;
+use crate::platform::process::in_a_forked_child;
 use crate::platform::{Platform, Stream};
 use crate::span::Address;
 
@@ -136,22 +137,14 @@ fn a_forked_child_calls_nothing() {
     let world = seated(|_| {});
     let gpu = bound().unwrap();
     let before = world.log().len();
-    // SAFETY: the child runs this test's code alone and ends itself.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    in_a_forked_child(|| {
         let refused = gpu
             .synchronize()
             .is_err_and(|e| e.kind == Kind::Communication && e.what.contains("forked"));
         let reached = CudaPlatform::new(gpu.clone()).can_reach(Address(0x1000));
-        drop(gpu);
-        let silent = world.log().len() == before;
-        // SAFETY: ends the child without the harness's own endings.
-        unsafe { libc::_exit(i32::from(!(refused && !reached && silent))) };
-    }
-    let mut status = 0;
-    // SAFETY: our own child.
-    unsafe { libc::waitpid(child, &mut status, 0) };
-    assert_eq!(status, 0);
+        drop(gpu.clone());
+        refused && !reached && world.log().len() == before
+    });
     gpu.synchronize().unwrap();
 }
 
