@@ -10,6 +10,7 @@
 #   make asan          the C harness under the address and leak sanitizers
 #   make bench         the benchmark, on whatever platform there is; ARGS="..." are its options
 #   make bench-cpu     the speed list of the CPU platform, with ratios
+#   make bench-program and make example-programs build these alone; BUILD names their folder (build/examples)
 #   make install PREFIX=/usr/local
 #   make clean
 

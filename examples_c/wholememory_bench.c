@@ -164,6 +164,7 @@ static void print_heading(const plan_t *plan, const bench_rank_t *rank) {
       "# us: median of %d repetitions, of the slowest rank; GB/s: payload; ratio: reference / library (more is "
       "better)\n",
       plan->settings.repetitions);
+  if (rank->settings->order != ORDER_RANDOM) printf("# order of the rows: %s\n", plan->request.order);
   printf("%-12s %-11s %-6s %-6s %-6s %-5s %-26s %6s %9s %9s %11s %9s %9s %11s %6s  %-22s %-22s %s\n", "op", "type", "loc", "dtype",
          "values", "index", "case", "cols", "table_MiB", "rows/call", "us/call", "GB/s/rank", "GB/s", "ref_us", "ratio",
          "reference", "note", "check");
@@ -359,6 +360,12 @@ static int run(ranks_t *ranks, void *argument) {
     return 2;
   }
   settings.order = (bench_order_t)order.value[0];
+  for (int op = 0; settings.order != ORDER_RANDOM && op < grid.ops.count; op++)
+    if (op_learns(grid.ops.value[op]) || op_samples(grid.ops.value[op])) {
+      options_refuse(ranks->rank, "--order %s is for gather, scatter, small and replay; %s draws its own rows",
+                     plan->request.order, name_of(op_words, (int)grid.ops.value[op]));
+      return 2;
+    }
   if (settings.reader_count < 1) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN) / ranks->size;
     settings.reader_count = cores < 1 ? 1 : cores > 8 ? 8 : (int)cores;
