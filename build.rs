@@ -27,7 +27,9 @@ fn main() {
     build_shim();
     println!("cargo::rustc-check-cfg=cfg(wholememory_kernels)");
     if let Err(reason) = build_kernels() {
-        panic!("\n{reason}\n");
+        for line in reason.lines() {
+            println!("cargo::error={line}");
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 #include "table.h"
 
 static void note(wm_env* env, char letter) {
+  if (env->on_call) env->on_call(env->argument);
   if (env->order_used + 1 < sizeof env->order) env->order[env->order_used++] = letter;
 }
 

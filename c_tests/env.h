@@ -31,6 +31,7 @@ struct wm_env {
   int fail_at;           /* the k-th temporary malloc answers NULL; 0: none does */
   int fail_output_at;    /* likewise for outputs */
   void (*on_malloc)(void* argument); /* called inside every temporary malloc */
+  void (*on_call)(void* argument);   /* called inside every callback */
   void* argument;
   wholememory_tensor_description_t shapes[WM_SHAPES_KEPT]; /* of temporaries, in order */
   char order[256];       /* one letter a callback: c m f d, and D P H for outputs by kind */

@@ -37,6 +37,20 @@ static void without_cuda(wm_table* t) {
   CHECK(fresh == NULL);
 }
 
+/* A child may read what is mapped, and change nothing; the parent compares the rows later. */
+static void write_refused(wm_table* t) {
+  int32_t ids[3] = {0, 1, 2};
+  float rows[3][16] = {{0}};
+  wholememory_tensor_description_t id_desc = wm_desc(WHOLEMEMORY_DT_INT, 1, 3, 1, 1, 0), row_desc = wm_desc(WHOLEMEMORY_DT_FLOAT, 2, 3, 16, 16, 0);
+  wholememory_tensor_t id_tensor, row_tensor;
+  OK(wholememory_make_tensor_from_pointer(&id_tensor, ids, &id_desc));
+  OK(wholememory_make_tensor_from_pointer(&row_tensor, rows, &row_desc));
+  EXPECT(BROKEN, wholememory_scatter(row_tensor, id_tensor, t->root, NULL, NULL, -1));
+  CHECK_HAS(wholememory_get_last_error(), "fork");
+  OK(wholememory_destroy_tensor(id_tensor));
+  OK(wholememory_destroy_tensor(row_tensor));
+}
+
 static void child_life(wm_rank* r, wm_table* shared, wm_table* distributed) {
   char whose[40];
   snprintf(whose, sizeof whose, "rank %d", r->rank);
@@ -48,6 +62,8 @@ static void child_life(wm_rank* r, wm_table* shared, wm_table* distributed) {
   EXPECT(BROKEN, wholememory_malloc(&handle, 64, comm, WHOLEMEMORY_MT_DISTRIBUTED, WHOLEMEMORY_ML_HOST, 16, NULL));
   EXPECT(BROKEN, wholememory_split_communicator(&none, comm, 0, 0));
   if (!wm_gpu()) {
+    write_refused(shared);
+    write_refused(distributed);
     /* Large enough for the pool of threads, which this process does not have. */
     wm_gather_check(shared, (wm_lookup){.index_dtype = WHOLEMEMORY_DT_INT64, .user_dtype = WHOLEMEMORY_DT_FLOAT, .count = 20000});
   }

@@ -7,7 +7,6 @@
 pub mod error;
 pub mod kinds;
 pub mod log;
-pub mod once;
 pub mod settings;
 pub mod span;
 

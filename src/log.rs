@@ -1,9 +1,8 @@
 //! Logging: one line a message, one write a line, to stderr. WARN until init sets the level; `WHOLEMEMORY_LOG` overrides.
 
-use crate::once::known;
 use crate::settings;
+use once_cell::race::OnceBox;
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The levels of `LogLevel`, from silent to chatty.
@@ -33,8 +32,8 @@ pub fn level_of(word: &str) -> Option<u32> {
 }
 
 fn override_level() -> Option<u32> {
-    static OVERRIDE: OnceLock<Option<u32>> = OnceLock::new();
-    *known(&OVERRIDE, || level_of(&settings::log_level()?))
+    static OVERRIDE: OnceBox<Option<u32>> = OnceBox::new();
+    *OVERRIDE.get_or_init(|| Box::new(settings::log_level().and_then(|word| level_of(&word))))
 }
 
 /// Sets the level of the process; values above TRACE mean TRACE. Gives the level that was.

@@ -7,18 +7,24 @@ fn text(name: &str) -> Option<String> {
     std::env::var_os(name).map(|v| v.to_string_lossy().into_owned())
 }
 
+/// Without blanks around it, in small letters; empty counts as unset.
+fn word(name: &str) -> Option<String> {
+    let word = text(name)?.trim().to_ascii_lowercase();
+    (!word.is_empty()).then_some(word)
+}
+
 fn number(name: &str) -> Option<u64> {
-    text(name)?.trim().parse().ok()
+    word(name)?.parse().ok()
 }
 
 /// `WHOLEMEMORY_PLATFORM`: `auto`, `cuda` or `cpu`; unset is `auto`.
 pub fn platform() -> String {
-    text("WHOLEMEMORY_PLATFORM").unwrap_or_else(|| "auto".into())
+    word("WHOLEMEMORY_PLATFORM").unwrap_or_else(|| "auto".into())
 }
 
 /// `WHOLEMEMORY_LOG`: overrides the level given to init.
 pub fn log_level() -> Option<String> {
-    text("WHOLEMEMORY_LOG")
+    word("WHOLEMEMORY_LOG")
 }
 
 /// No wait is longer than a year: sums of times stay within the system's clocks.
@@ -50,12 +56,12 @@ pub fn socket_interface() -> Option<String> {
 
 /// `WHOLEMEMORY_ROUTE`: `auto`, `direct` or `exchange`.
 pub fn route() -> String {
-    text("WHOLEMEMORY_ROUTE").unwrap_or_else(|| "auto".into())
+    word("WHOLEMEMORY_ROUTE").unwrap_or_else(|| "auto".into())
 }
 
 /// `WHOLEMEMORY_TRANSPORT`: `auto`, `nccl` or `local`.
 pub fn transport() -> String {
-    text("WHOLEMEMORY_TRANSPORT").unwrap_or_else(|| "auto".into())
+    word("WHOLEMEMORY_TRANSPORT").unwrap_or_else(|| "auto".into())
 }
 
 /// `WG_LOAD_BUFFER_SIZE_MB`, `WG_LOAD_THREADS_PER_RANK`, `WG_LOAD_USE_DIRECTIO`, as written by the caller.
@@ -71,9 +77,12 @@ pub fn load_use_direct_io() -> bool {
     text("WG_LOAD_USE_DIRECTIO").as_deref() == Some("1")
 }
 
+const YES: [&str; 3] = ["1", "on", "true"];
+const NO: [&str; 3] = ["0", "off", "false"];
+
 /// `WM_DEBUG_SYNC`: `1`, `on` or `true` in any case: synchronise after kernels and report their errors.
 pub fn debug_sync() -> bool {
-    text("WM_DEBUG_SYNC").is_some_and(|v| ["1", "on", "true"].contains(&v.to_ascii_lowercase().as_str()))
+    word("WM_DEBUG_SYNC").is_some_and(|v| YES.contains(&v.as_str()))
 }
 
 /// Variables of the published library that have no effect here; init says so once at INFO.
@@ -86,7 +95,7 @@ pub fn ignored_but_set() -> Vec<&'static str> {
 
 /// Variables whose value cannot be read and counts as unset, each with what is wrong; init says so at WARN.
 pub fn misread() -> Vec<String> {
-    misread_among(text)
+    misread_among(word)
 }
 
 fn misread_among(value_of: impl Fn(&str) -> Option<String>) -> Vec<String> {
@@ -94,16 +103,22 @@ fn misread_among(value_of: impl Fn(&str) -> Option<String>) -> Vec<String> {
         let value = value_of(name).filter(|value| !is_good(value))?;
         Some(format!("{name} is \"{value}\", it must be {must_be}"))
     };
-    let is_number = |value: &str| value.trim().parse::<u64>().is_ok();
+    let is_number = |value: &str| value.parse::<u64>().is_ok();
     let is_level = |value: &str| crate::log::level_of(value).is_some();
     [
         wrong("WHOLEMEMORY_TIMEOUT_S", "a number of seconds", &is_number),
         wrong("WHOLEMEMORY_NUM_THREADS", "a number of threads", &is_number),
         wrong(
             "WHOLEMEMORY_LOG",
-            "fatal, error, warn, info, debug or trace (or 0 to 5)",
+            "fatal, error, warn, info, debug or trace (or 0 to 5, or more for trace)",
             &is_level,
         ),
+        wrong("WG_LOAD_USE_DIRECTIO", "1 (or 0)", &|value| {
+            ["0", "1"].contains(&value)
+        }),
+        wrong("WM_DEBUG_SYNC", "1, on or true (or 0, off or false)", &|value| {
+            YES.contains(&value) || NO.contains(&value)
+        }),
     ]
     .into_iter()
     .flatten()
@@ -127,18 +142,22 @@ mod tests {
         };
         assert!(told(&[]).is_empty());
         let good = [
-            ("WHOLEMEMORY_LOG", " Debug"),
+            ("WHOLEMEMORY_LOG", "debug"),
             ("WHOLEMEMORY_TIMEOUT_S", "7"),
-            ("WHOLEMEMORY_NUM_THREADS", " 2 "),
+            ("WHOLEMEMORY_NUM_THREADS", "2"),
+            ("WG_LOAD_USE_DIRECTIO", "1"),
+            ("WM_DEBUG_SYNC", "off"),
         ];
         assert!(told(&good).is_empty());
         let bad = [
             ("WHOLEMEMORY_LOG", "loud"),
             ("WHOLEMEMORY_TIMEOUT_S", "5s"),
             ("WHOLEMEMORY_NUM_THREADS", "-1"),
+            ("WG_LOAD_USE_DIRECTIO", "yes"),
+            ("WM_DEBUG_SYNC", "maybe"),
         ];
         let lines = told(&bad);
-        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.len(), bad.len());
         for (name, value) in bad {
             assert!(
                 lines.iter().any(|l| l.contains(name) && l.contains(value)),

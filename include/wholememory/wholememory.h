@@ -195,7 +195,8 @@ extern "C" {
  * only `get_device_prop` answers NULL before it.
  * `flags` is ignored. `log_level` above TRACE means TRACE; the environment variable `WHOLEMEMORY_LOG` overrides it. C++: default LEVEL_INFO.
  *
- * Errors: LOGIC_ERROR if the process is initialised already; CUDA_ERROR if the driver fails, or finds no device although
+ * Errors: LOGIC_ERROR if the process is initialised already (a forked child is if its parent was); INVALID_VALUE for an unknown
+ * `WHOLEMEMORY_PLATFORM`; CUDA_ERROR if the driver fails, or finds no device although
  * `WHOLEMEMORY_PLATFORM=cuda` asks for one.
  */
 enum wholememory_error_code_t wholememory_init(unsigned int flags,
@@ -247,7 +248,7 @@ enum wholememory_error_code_t wholememory_create_unique_id(struct wholememory_un
  * processes or threads. `*comm` is the caller's until `wholememory_destroy_communicator` or finalize.
  *
  * Errors: INVALID_INPUT for NULL; INVALID_VALUE for a rank outside [0, size), a rank that is there twice, sizes that
- * differ, an id used before; COMMUNICATION_ERROR if a rank does not come or dies; NOT_SUPPORTED for ranks that
+ * differ, an id used before (also by a call that failed), WHOLEMEMORY_PLATFORM, _ROUTE or _TRANSPORT with an unknown value; COMMUNICATION_ERROR if a rank does not come or dies; NOT_SUPPORTED for ranks that
  * cannot work together (the text says why).
  */
 enum wholememory_error_code_t wholememory_create_communicator(wholememory_comm_t *comm,

@@ -7,7 +7,7 @@ use super::link::{Link, MOST_BODY_BYTES, Receiver};
 use super::net::Net;
 use super::place::{Cookie, Place, Token, UniqueId, hash, listen, new_cookie};
 use super::post::Post;
-use super::rendezvous::{await_end, take_alone};
+use super::rendezvous::{await_end, check_rank, take_alone};
 use super::session::Session;
 use super::star::{accept_members, connect_to_hub};
 use super::topology::{Identity, Topology, host_candidates};
@@ -71,7 +71,7 @@ impl Communicator {
         bind: impl FnOnce() -> Result<Arc<dyn Member>>,
     ) -> Result<Arc<Communicator>> {
         let token = Token::decode(id)?;
-        let platform = bind();
+        let platform = check_rank(rank, size).and_then(|()| bind());
         if size == 1 && rank == 0 {
             let platform = platform?;
             take_alone(&token.cookie)?;

@@ -354,11 +354,11 @@ impl Communicator {
 
     /// # Errors
     /// COMMUNICATION_ERROR in a forked child.
-    pub(super) fn check_ours(&self, operation: &str) -> Result<()> {
+    pub fn check_ours(&self, operation: &str) -> Result<()> {
         ensure!(
             self.is_ours(),
             Communication,
-            "{operation}: this process was forked from rank {} of the communicator; only that rank can make its collective calls",
+            "{operation}: this process was forked from rank {} of the communicator; only that rank can make its collective calls and write to its memory",
             self.rank
         );
         Ok(())

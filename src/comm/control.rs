@@ -2,7 +2,7 @@
 //! no rank is inside a call. Started with the first user, joined with the last.
 
 use crate::error::{Error, Result};
-use crate::platform::process::{Descriptor, PerProcess, epoch, spare, spawn_quiet};
+use crate::platform::process::{Descriptor, PerProcess, Watched, epoch, spare, spawn_quiet};
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::HashMap;
@@ -40,20 +40,20 @@ const TICK: Duration = Duration::from_millis(100);
 
 impl Loop {
     fn new() -> Result<Loop> {
-        let epoll =
-            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| Error::system("epoll_create", e))?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let epoll = Watched::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))
+            .map_err(|e| Error::system("epoll_create", e))?;
+        let bell = Watched::open(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
             .map_err(|e| Error::system("eventfd", e))?;
         epoll::add(
-            &epoll,
-            &bell,
+            &*epoll,
+            &*bell,
             epoll::EventData::new_u64(BELL),
             epoll::EventFlags::IN,
         )
         .map_err(|e| Error::system("epoll_ctl", e))?;
         Ok(Loop {
-            epoll: Descriptor::new(epoll),
-            bell: Descriptor::new(bell),
+            epoll: epoll.into_descriptor(),
+            bell: bell.into_descriptor(),
             watched: Mutex::new(HashMap::new()),
             next_token: AtomicU64::new(1),
             stop: AtomicBool::new(false),

@@ -126,7 +126,7 @@ pub fn join(
     let candidates = token.place.candidates();
     let mut stream = connect(&candidates).map_err(|e| {
         if is_used(&token.cookie) {
-            return used();
+            return prior.clone().err().unwrap_or_else(used);
         }
         let at = candidates
             .first()
@@ -188,7 +188,7 @@ pub fn join(
 impl Guest {
     /// A failure of the others that is known already: then rank `missing` will not come any more. Does not wait.
     pub fn early_failure(&self, missing: usize) -> Option<Error> {
-        let mut stream = Watched::new(self.stream.try_clone().ok()?);
+        let mut stream = Watched::open(|| self.stream.try_clone()).ok()?;
         self.stream.set_nonblocking(true).ok()?;
         let waiting = self.stream.peek(&mut [0u8; HEADER_BYTES]);
         self.stream.set_nonblocking(false).ok()?;

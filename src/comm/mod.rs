@@ -17,6 +17,7 @@ mod star;
 mod tests;
 mod topology;
 mod wire;
+mod words;
 
 pub use clique::CliqueInfo;
 pub use communicator::{Communicator, Dependent, Hierarchy, RouteChoice, TransportChoice};

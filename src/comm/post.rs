@@ -3,7 +3,7 @@
 
 use super::place::{COOKIE_BYTES, Cookie, hash};
 use crate::error::{Error, Result, fail};
-use crate::platform::process::{Descriptor, take_only_letters_that_begin_with};
+use crate::platform::process::{Descriptor, Watched, take_only_letters_that_begin_with};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -42,15 +42,15 @@ impl Post {
     /// SYSTEM_ERROR.
     pub fn open(cookie: Cookie, rank: usize) -> Result<Post> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
+        let socket = Watched::open(|| socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None))
             .map_err(|e| Error::system("opening a Unix socket", e))?;
-        sockopt::set_socket_passcred(&socket, true).map_err(|e| Error::system("SO_PASSCRED", e))?;
+        sockopt::set_socket_passcred(&*socket, true).map_err(|e| Error::system("SO_PASSCRED", e))?;
         // Before it has a name: strangers' letters would fill the box.
         take_only_letters_that_begin_with(socket.as_fd(), &cookie);
-        bind(&socket, &address(&cookie, rank)?)
+        bind(&*socket, &address(&cookie, rank)?)
             .map_err(|e| Error::system("binding an abstract Unix socket", e))?;
         Ok(Post {
-            socket: Descriptor::new(socket),
+            socket: socket.into_descriptor(),
             cookie,
             rank,
             early: Mutex::default(),

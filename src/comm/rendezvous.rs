@@ -6,7 +6,8 @@ use super::control::{Control, Loop, Ready};
 use super::link::{Frame, Link, MOST_STRANGER_BYTES, Receiver};
 use super::place::{Cookie, Place, Token, UniqueId, listen, new_cookie};
 use super::wire::{Reader, Writer};
-use crate::error::{Error, Kind, Result};
+use super::words::gaps;
+use crate::error::{Error, Kind, Result, ensure};
 use crate::platform::process::{Descriptor, PerProcess, Watched, spare};
 use crate::settings;
 use rustix::io::Errno;
@@ -179,6 +180,17 @@ pub fn take_alone(cookie: &Cookie) -> Result<()> {
         return Err(used());
     }
     remember(&mut known, cookie);
+    Ok(())
+}
+
+/// # Errors
+/// INVALID_VALUE where no communicator of `size` ranks has a rank `rank`.
+pub(super) fn check_rank(rank: i32, size: i32) -> Result<()> {
+    ensure!(
+        size >= 1 && (0..size).contains(&rank),
+        InvalidValue,
+        "rank {rank} is not in [0, {size}) of a communicator of {size} ranks"
+    );
     Ok(())
 }
 
@@ -394,10 +406,8 @@ impl Reception {
             ))
         } else if size != known {
             invalid(format!("the size differs between ranks: {known} and {size}"))
-        } else if size < 1 || rank < 0 || rank >= size {
-            invalid(format!(
-                "rank {rank} is not in [0, {size}) of a communicator of {size} ranks"
-            ))
+        } else if let Err(error) = check_rank(rank, size) {
+            Some(error)
         } else if room.places.contains_key(&rank) {
             invalid(format!(
                 "two ranks came as rank {rank} with one unique id (an id serves one communicator)"
@@ -554,15 +564,11 @@ impl Ready for Reception {
 
 fn missing(room: &Room) -> Error {
     let size = room.size.unwrap_or(0);
-    let missing: Vec<String> = (0..size)
-        .filter(|r| !room.places.contains_key(r))
-        .map(|r| r.to_string())
-        .collect();
     let waited = settings::rendezvous_timeout().as_secs();
     let what = format!(
         "only {} of {size} ranks came within {waited} s (WHOLEMEMORY_TIMEOUT_S); missing: {}",
         room.places.len(),
-        missing.join(" ")
+        gaps(room.places.keys().copied().collect(), size)
     );
     Error::new(Kind::Communication, what)
 }

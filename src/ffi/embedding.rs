@@ -15,12 +15,12 @@ use super::wholememory::memory::{wholememory_memory_location_t, wholememory_memo
 use super::wholememory_tensor::wholememory_tensor_t;
 use crate::embedding::{CachePolicy, Embedding, Optimizer, Request, state_name_sets};
 use crate::error::{Error, Result, ensure};
-use crate::once::known;
 use crate::platform::Stream;
 use crate::platform::caching::AfterWriteBack;
+use once_cell::race::OnceBox;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// What a cache is used for.
 #[repr(C)]
@@ -397,14 +397,14 @@ fn live(given: wholememory_embedding_t) -> Result<Arc<EmbeddingObject>> {
 /// The constant array of the C interface for a list of names.
 fn name_array(names: &'static [&'static CStr]) -> *const *const c_char {
     // Addresses of constant strings, each list ended by 0; never freed.
-    static ARRAYS: OnceLock<Vec<Vec<usize>>> = OnceLock::new();
+    static ARRAYS: OnceBox<Vec<Vec<usize>>> = OnceBox::new();
     let sets = state_name_sets();
-    let arrays = known(&ARRAYS, || {
+    let arrays = ARRAYS.get_or_init(|| {
         let array = |set: &&'static [&'static CStr]| {
             let addresses = set.iter().map(|name| name.as_ptr() as usize);
             addresses.chain([0]).collect()
         };
-        sets.iter().map(array).collect()
+        Box::new(sets.iter().map(array).collect())
     });
     let place = sets.iter().position(|set| *set == names);
     place.map_or(std::ptr::null(), |place| arrays[place].as_ptr().cast())

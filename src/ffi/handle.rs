@@ -3,11 +3,11 @@
 //! without touching freed memory. A lookup takes one uncontended read lock of the slot.
 
 use crate::error::{Error, Kind, Result};
-use crate::once::known;
 use crate::platform::locks::tried;
-use crate::platform::process::{PerProcess, epoch, watch_forks};
+use crate::platform::process::{PerProcess, epoch};
+use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const SLOT_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 32;
@@ -51,7 +51,7 @@ const BLOCKS: usize = (SLOT_BITS - 6) as usize;
 type Block<E> = Box<[RwLock<State<E>>]>;
 
 pub(crate) struct Table<E> {
-    blocks: [OnceLock<Block<E>>; BLOCKS],
+    blocks: [OnceBox<Block<E>>; BLOCKS],
     free: PerProcess<Mutex<Vec<u32>>>,
     next: AtomicU32,
 }
@@ -91,7 +91,7 @@ fn writing<E>(cell: &RwLock<State<E>>) -> Option<RwLockWriteGuard<'_, State<E>>>
 impl<E: Entry> Table<E> {
     pub(crate) const fn new() -> Table<E> {
         Table {
-            blocks: [const { OnceLock::new() }; BLOCKS],
+            blocks: [const { OnceBox::new() }; BLOCKS],
             free: PerProcess::new(Mutex::new(Vec::new()), Mutex::default),
             next: AtomicU32::new(0),
         }
@@ -121,17 +121,13 @@ impl<E: Entry> Table<E> {
                 "more than 16 million live handles in this process",
             ));
         };
-        known(block_cell, || {
-            watch_forks();
-            (0..64usize << block)
-                .map(|_| {
-                    RwLock::new(State {
-                        generation: 1,
-                        entry: None,
-                        tombstone: false,
-                    })
-                })
-                .collect()
+        block_cell.get_or_init(|| {
+            let empty = || State {
+                generation: 1,
+                entry: None,
+                tombstone: false,
+            };
+            Box::new((0..64usize << block).map(|_| RwLock::new(empty())).collect())
         });
         Ok(slot)
     }

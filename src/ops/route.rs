@@ -133,8 +133,11 @@ impl Call<'_> {
         }
     }
 
-    /// Nobody waits for anybody.
+    /// Nobody waits for anybody. A forked child may read what its parent has mapped, and write nothing.
     fn mapped(&self, memory: &Memory) -> Result<()> {
+        if self.operation == Operation::Scatter {
+            memory.communicator().check_ours(self.name)?;
+        }
         let partitions = memory.mapped_bases()?;
         let platform = memory.communicator().platform();
         platform.within_on(self.stream, &mut || match self.plan_on(memory)? {

@@ -8,12 +8,13 @@ use crate::error::{Error, Result, fail};
 use crate::log::say;
 use crate::settings;
 use crate::span::Address;
+use once_cell::race::OnceBox;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The two platforms there are.
@@ -59,7 +60,7 @@ pub fn device_properties(ordinal: i32) -> Option<Address> {
 
 /// The platform of this process; the first call that succeeds chooses it by `WHOLEMEMORY_PLATFORM`.
 fn chosen() -> Result<Which> {
-    static CHOSEN: OnceLock<Which> = OnceLock::new();
+    static CHOSEN: OnceBox<Which> = OnceBox::new();
     static CHOOSING: PerProcess<Mutex<()>> = PerProcess::new(Mutex::new(()), Mutex::default);
     if let Some(platform) = CHOSEN.get() {
         return Ok(*platform);
@@ -75,7 +76,7 @@ fn chosen() -> Result<Which> {
             "{reason}; using the CPU platform: tables lie in this host's shared memory, calls run on its cores"
         );
     }
-    Ok(*CHOSEN.get_or_init(|| platform))
+    Ok(*CHOSEN.get_or_init(|| Box::new(platform)))
 }
 
 /// What `wholememory_init` needs to know: SUCCESS where a platform can be chosen. Makes no CUDA context.

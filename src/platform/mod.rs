@@ -3,6 +3,7 @@
 
 pub mod bootstrap;
 pub mod caching;
+pub mod call;
 mod choice;
 pub mod cpu;
 pub mod cuda;

@@ -2,12 +2,12 @@
 //! the addresses of this machine.
 
 use crate::error::{Error, Result};
-use crate::once::known;
+use once_cell::race::OnceBox;
 use std::cell::UnsafeCell;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread::JoinHandle;
 
 static EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -49,27 +49,28 @@ extern "C" fn after_fork_in_child() {
     }
 }
 
-/// Makes [`epoch`] count the forks of this process from now on.
-pub fn watch_forks() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the handlers live as long as the library, which is never unloaded (-z nodelete).
-        unsafe {
-            libc::pthread_atfork(
-                Some(before_fork),
-                Some(after_fork_in_parent),
-                Some(after_fork_in_child),
-            )
-        };
-    });
+extern "C" fn watch_forks() {
+    // SAFETY: the handlers live as long as the library, which is never unloaded (-z nodelete).
+    unsafe {
+        libc::pthread_atfork(
+            Some(before_fork),
+            Some(after_fork_in_parent),
+            Some(after_fork_in_child),
+        )
+    };
 }
+
+/// When the library is loaded: later, a thread could be in there while another one forks, and the child would find it half done.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static WATCH_FORKS: extern "C" fn() = watch_forks;
 
 /// A value that every process of a chain of forks has for itself. A child must not touch the locks it inherited: one may be
 /// held by a thread that only its parent has.
 pub struct PerProcess<T: 'static> {
     own: T,
     fresh: fn() -> T,
-    child: OnceLock<Box<PerProcess<T>>>,
+    child: OnceBox<PerProcess<T>>,
 }
 
 impl<T> PerProcess<T> {
@@ -78,7 +79,7 @@ impl<T> PerProcess<T> {
         PerProcess {
             own,
             fresh,
-            child: OnceLock::new(),
+            child: OnceBox::new(),
         }
     }
 
@@ -87,7 +88,7 @@ impl<T> PerProcess<T> {
         let mut process = self;
         for _ in 0..epoch() {
             let next = || Box::new(PerProcess::new((process.fresh)(), process.fresh));
-            process = known::<Box<PerProcess<T>>>(&process.child, next);
+            process = process.child.get_or_init(next);
         }
         &process.own
     }
@@ -102,7 +103,6 @@ pub struct Descriptor {
 
 impl Descriptor {
     pub fn new(fd: OwnedFd) -> Descriptor {
-        watch_forks();
         OPEN.lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(fd.as_raw_fd());
@@ -155,7 +155,6 @@ impl<T: AsFd + Into<OwnedFd>> Watched<T> {
     /// # Errors
     /// Those of `open`.
     pub fn open<E>(open: impl FnOnce() -> std::result::Result<T, E>) -> std::result::Result<Watched<T>, E> {
-        watch_forks();
         let mut known = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         let socket = open()?;
         let fd = socket.as_fd().as_raw_fd();

@@ -77,7 +77,7 @@ pub unsafe extern "C" fn wholememory_create_unique_id(
 /// processes or threads. `*comm` is the caller's until `wholememory_destroy_communicator` or finalize.
 ///
 /// Errors: INVALID_INPUT for NULL; INVALID_VALUE for a rank outside [0, size), a rank that is there twice, sizes that
-/// differ, an id used before; COMMUNICATION_ERROR if a rank does not come or dies; NOT_SUPPORTED for ranks that
+/// differ, an id used before (also by a call that failed), WHOLEMEMORY_PLATFORM, _ROUTE or _TRANSPORT with an unknown value; COMMUNICATION_ERROR if a rank does not come or dies; NOT_SUPPORTED for ranks that
 /// cannot work together (the text says why).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_create_communicator(

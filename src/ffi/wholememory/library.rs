@@ -8,7 +8,7 @@ use crate::ffi::convert::{raw, truth};
 use crate::ffi::guard;
 use crate::ffi::objects::{CommObject, forget_communicator, table};
 use crate::log::say;
-use crate::platform::process::{epoch, watch_forks};
+use crate::platform::process::epoch;
 use crate::{platform, settings};
 use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
@@ -89,7 +89,8 @@ pub enum LogLevel {
 /// only `get_device_prop` answers NULL before it.
 /// `flags` is ignored. `log_level` above TRACE means TRACE; the environment variable `WHOLEMEMORY_LOG` overrides it. C++: default LEVEL_INFO.
 ///
-/// Errors: LOGIC_ERROR if the process is initialised already; CUDA_ERROR if the driver fails, or finds no device although
+/// Errors: LOGIC_ERROR if the process is initialised already (a forked child is if its parent was); INVALID_VALUE for an unknown
+/// `WHOLEMEMORY_PLATFORM`; CUDA_ERROR if the driver fails, or finds no device although
 /// `WHOLEMEMORY_PLATFORM=cuda` asks for one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_init(
@@ -98,7 +99,6 @@ pub unsafe extern "C" fn wholememory_init(
 ) -> wholememory_error_code_t {
     let _ = flags;
     guard::code(|| {
-        watch_forks();
         let before = USE.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
             (now != USED && now != beginning()).then(beginning)
         });

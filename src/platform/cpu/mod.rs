@@ -27,6 +27,7 @@ use super::{
 };
 use crate::error::Result;
 use crate::kinds::Location;
+use crate::platform::call;
 use crate::span::Address;
 use std::sync::Arc;
 
@@ -136,6 +137,7 @@ impl Kernels for CpuPlatform {
     }
 
     fn scatter(&self, input: &Rows, indices: &Indices, table: &Table<'_>, _: Launch) -> Result<()> {
+        call::check_own()?;
         rows::scatter(input, indices, table)
     }
 
@@ -182,6 +184,7 @@ impl LearningKernels for CpuPlatform {
     }
 
     fn step(&self, step: &Step<'_>, _: Launch) -> Result<()> {
+        call::check_own()?;
         learning::step(step)
     }
 
@@ -191,6 +194,7 @@ impl LearningKernels for CpuPlatform {
     }
 
     fn fill(&self, address: Address, count: usize, value: f32, _: Stream) -> Result<()> {
+        call::check_own()?;
         learning::fill(address, count, value);
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! be had (few cores, no threads left, a forked child) the caller does everything.
 
 use crate::log::say;
-use crate::platform::process::spawn_quiet;
+use crate::platform::process::{epoch, spawn_quiet};
 use crate::settings;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ struct Pool {
     /// None where the caller is to work alone.
     helpers: Option<ThreadPool>,
     /// The process that has the threads; a forked child inherits the object but not them.
-    pid: i32,
+    epoch: u32,
 }
 
 /// Made once and never freed. No lock guards it: a process forked in the middle of its making must not wait for ever.
@@ -72,15 +72,13 @@ fn helpers() -> Option<&'static ThreadPool> {
         }
         pool = Box::into_raw(Box::new(Pool {
             helpers: make(wanted_threads()),
-            pid: rustix::process::getpid().as_raw_nonzero().get(),
+            epoch: epoch(),
         }));
         POOL.store(pool, Ordering::Release);
     }
     // SAFETY: a published pool is never changed or freed.
     let pool = unsafe { &*pool };
-    pool.helpers
-        .as_ref()
-        .filter(|_| pool.pid == rustix::process::getpid().as_raw_nonzero().get())
+    pool.helpers.as_ref().filter(|_| pool.epoch == epoch())
 }
 
 /// How many parts of a job of `bytes` may run at the same time.

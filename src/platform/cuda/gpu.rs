@@ -4,7 +4,7 @@ use super::functions::{Functions, drive};
 use super::loader::Unusable;
 use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::platform::Stream;
-use crate::platform::process::{epoch, exit_has_begun, watch_exit, watch_forks};
+use crate::platform::process::{epoch, exit_has_begun, watch_exit};
 use crate::span::Address;
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute as Attribute, CUmemAllocationGranularity_flags as Granularity,
@@ -79,7 +79,6 @@ pub struct Gpu {
 pub fn functions() -> Result<&'static Functions> {
     let unusable = |why: &Unusable| Error::new(Kind::Cuda, format!("the CUDA driver cannot be used: {why}"));
     let functions = Functions::get().map_err(unusable)?;
-    watch_forks();
     // SAFETY: cuInit may be called any number of times, from any thread.
     let code = unsafe { (functions.cuInit)(0) };
     functions.check("cuInit", code).map_err(|e| match code {
@@ -114,7 +113,6 @@ impl Gpu {
     /// # Errors
     /// NOT_SUPPORTED for a GPU or driver that is too old, with both numbers; CUDA_ERROR.
     pub fn bind(functions: &'static Functions, device: CUdevice) -> Result<Gpu> {
-        watch_forks();
         check_driver(functions)?;
         let facts = facts(functions, device)?;
         let mut context: CUcontext = std::ptr::null_mut();

@@ -107,9 +107,9 @@ macro_rules! library {
         impl $name {
             /// The library, loaded at the first call and kept.
             pub fn get() -> std::result::Result<&'static $name, &'static $crate::platform::cuda::loader::Unusable> {
-                static LOADED: std::sync::OnceLock<std::result::Result<$name, $crate::platform::cuda::loader::Unusable>> =
-                    std::sync::OnceLock::new();
-                $crate::once::known(&LOADED, Self::load).as_ref()
+                static LOADED: once_cell::race::OnceBox<std::result::Result<$name, $crate::platform::cuda::loader::Unusable>> =
+                    once_cell::race::OnceBox::new();
+                LOADED.get_or_init(|| Box::new(Self::load())).as_ref()
             }
 
             fn load() -> std::result::Result<$name, $crate::platform::cuda::loader::Unusable> {

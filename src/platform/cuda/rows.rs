@@ -6,11 +6,10 @@ use super::launch::{
 };
 use super::{CudaPlatform, kernels};
 use crate::error::{Error, Kind, Result, ensure};
-use crate::once::known;
 use crate::platform::{Indices, Kernels, Launch, Rows, Stream, Table, Workspace};
 use crate::settings;
 use crate::span::Address;
-use std::sync::OnceLock;
+use once_cell::race::OnceBox;
 
 /// A sort counts in 32 bits.
 pub(super) const MOST_SORTED: usize = i32::MAX as usize;
@@ -30,8 +29,8 @@ impl CudaPlatform {
 
     /// What a launch ends with: nothing, or with `WM_DEBUG_SYNC` the end of the work.
     pub(super) fn launched(&self, what: &str, stream: Stream) -> Result<()> {
-        static DEBUG: OnceLock<bool> = OnceLock::new();
-        if !*known(&DEBUG, settings::debug_sync) || self.gpu.is_capturing(stream)? {
+        static DEBUG: OnceBox<bool> = OnceBox::new();
+        if !*DEBUG.get_or_init(|| Box::new(settings::debug_sync())) || self.gpu.is_capturing(stream)? {
             return Ok(());
         }
         self.gpu

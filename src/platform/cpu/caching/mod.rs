@@ -15,6 +15,7 @@ use crate::platform::caching::{
     Adjustment, AfterWriteBack, CacheCounters, CacheKernels, CacheView, CachedGather, Loads, Misses,
     SET_LINES,
 };
+use crate::platform::call;
 use crate::platform::{Indices, Launch, Places, Stream, Table};
 use crate::span::Address;
 use std::sync::Mutex;
@@ -38,6 +39,7 @@ struct Candidate {
 
 impl CacheKernels for CpuPlatform {
     fn reset(&self, view: &CacheView<'_>, _: Stream) -> Result<()> {
+        call::check_own()?;
         let geometry = &view.geometry;
         // SAFETY: the own rank's part, of these sizes.
         unsafe {
@@ -48,6 +50,7 @@ impl CacheKernels for CpuPlatform {
     }
 
     fn adjust(&self, view: &CacheView<'_>, ids: &Indices, adjustment: Adjustment, _: Launch) -> Result<()> {
+        call::check_own()?;
         // SAFETY: the view's memory is mapped while the caller holds it.
         let part = unsafe { Part::of(view) };
         adjust(&part, ids, adjustment, &|candidate, line| {
@@ -67,6 +70,7 @@ impl CacheKernels for CpuPlatform {
         loads: Loads,
         _: Launch,
     ) -> Result<()> {
+        call::check_own()?;
         // SAFETY: as above; the lists have room for a value an id.
         let (part, rows, lines) = unsafe {
             let list =
@@ -84,6 +88,7 @@ impl CacheKernels for CpuPlatform {
     }
 
     fn gather_cached(&self, view: &CacheView<'_>, gather: &CachedGather<'_>, _: Launch) -> Result<()> {
+        call::check_own()?;
         let addresses = look_up(view, gather)?;
         // A table of bytes, whose row numbers are addresses.
         let memory = Table {
@@ -103,6 +108,7 @@ impl CacheKernels for CpuPlatform {
     }
 
     fn write_back(&self, view: &CacheView<'_>, then: AfterWriteBack, _: Launch) -> Result<()> {
+        call::check_own()?;
         // SAFETY: the view's memory is mapped while the caller holds it.
         let part = unsafe { Part::of(view) };
         let drop = then == AfterWriteBack::Drop;

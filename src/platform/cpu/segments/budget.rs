@@ -2,11 +2,10 @@
 //! done here per rank, the verdict is pure and the same on all ranks.
 
 use crate::error::{Error, Kind, Result, ensure};
-use crate::once::known;
+use once_cell::race::OnceBox;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 /// Limits this large mean "no limit" (cgroup v1 writes `i64::MAX` rounded down to a page).
 const UNLIMITED_BYTES: u64 = 1 << 62;
@@ -152,9 +151,10 @@ fn text_of(path: &str) -> String {
 
 /// The directories of this process's groups, found once: a list of mounts can be long, and processes stay where they are.
 fn own_groups() -> &'static [PathBuf] {
-    static FOUND: OnceLock<Vec<PathBuf>> = OnceLock::new();
-    known::<Vec<PathBuf>>(&FOUND, || {
-        group_directories(&text_of("/proc/self/cgroup"), &text_of("/proc/self/mountinfo"))
+    static FOUND: OnceBox<Vec<PathBuf>> = OnceBox::new();
+    FOUND.get_or_init(|| {
+        let groups = group_directories(&text_of("/proc/self/cgroup"), &text_of("/proc/self/mountinfo"));
+        Box::new(groups)
     })
 }
 
