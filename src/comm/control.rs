@@ -189,7 +189,7 @@ impl Control {
             let thread = spawn_quiet("wm-control", move || body.run())?;
             let id = thread.thread().id();
             state.running = Some(Running { shared, thread, id });
-            spare::restore();
+            spare::begin();
         }
         state.users += 1;
         let shared = state.running.as_ref().expect("set above").shared.clone();
@@ -215,7 +215,7 @@ impl Drop for Control {
             return;
         }
         super::rendezvous::close();
-        spare::release();
+        spare::end();
         self.shared.stop.store(true, Ordering::Release);
         self.shared.ring();
         // The control thread drops the last use itself when an unused unique id expires; the next start joins it then.

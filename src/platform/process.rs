@@ -252,25 +252,44 @@ impl Drop for BlockedSignals {
 pub mod spare {
     use super::{Descriptor, PerProcess};
     use rustix::event::{EventfdFlags, eventfd};
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    static SPARE: PerProcess<Mutex<Option<Descriptor>>> = PerProcess::new(Mutex::new(None), Mutex::default);
+    #[derive(Default)]
+    struct Reserve {
+        wanted: bool,
+        held: Option<Descriptor>,
+    }
+
+    const NONE: Reserve = Reserve {
+        wanted: false,
+        held: None,
+    };
+    static RESERVE: PerProcess<Mutex<Reserve>> = PerProcess::new(Mutex::new(NONE), Mutex::default);
+
+    fn reserve() -> MutexGuard<'static, Reserve> {
+        RESERVE.get().lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on there is one, if the system lets it.
+    pub fn begin() {
+        reserve().wanted = true;
+        restore();
+    }
+
+    pub fn end() {
+        *reserve() = NONE;
+    }
 
     /// Gives the reserve up; false if there was none.
     pub fn release() -> bool {
-        SPARE
-            .get()
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-            .is_some()
+        reserve().held.take().is_some()
     }
 
-    /// Makes the reserve again, if the system lets it.
+    /// Makes it again where it was given up.
     pub fn restore() {
-        let mut spare = SPARE.get().lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.is_none() {
-            *spare = eventfd(0, EventfdFlags::CLOEXEC).ok().map(Descriptor::new);
+        let mut reserve = reserve();
+        if reserve.wanted && reserve.held.is_none() {
+            reserve.held = eventfd(0, EventfdFlags::CLOEXEC).ok().map(Descriptor::new);
         }
     }
 }
