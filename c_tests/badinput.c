@@ -10,6 +10,7 @@
 #include <wholememory/wholememory_op.h>
 
 #include "device.h"
+#include "holdings.h"
 #include "table.h"
 
 enum { OKAY = 0, LATER = WHOLEMEMORY_NOT_IMPLEMENTED, LOGIC = WHOLEMEMORY_LOGIC_ERROR, INPUT = WHOLEMEMORY_INVALID_INPUT,
@@ -176,11 +177,13 @@ static void communicators(void) {
   int* number = (int*)outputs;
   comm_t* made = (comm_t*)outputs;
   wholememory_unique_id_t id;
+  const int descriptors = wm_holdings_now().descriptors;
   OK(wholememory_create_unique_id(&id));
   CODE(INPUT, wholememory_create_communicator(NULL, id, 0, 1));
   CODE(VALUE, wholememory_create_communicator(made, id, 0, INT32_MIN));
   CODE(VALUE, wholememory_create_communicator(made, id, -1, 1));
   CODE(VALUE, wholememory_create_communicator(made, id, 1, 1));
+  CHECK(wm_descriptors_within(descriptors) <= descriptors);
   EACH(c, comm_t, bad_comms) {
     CODE(INPUT, wholememory_split_communicator(made, c, 0, 0));
     CODE(INPUT, wholememory_destroy_communicator(c));

@@ -47,6 +47,12 @@ static void write_refused(wm_table* t) {
   OK(wholememory_make_tensor_from_pointer(&row_tensor, rows, &row_desc));
   EXPECT(BROKEN, wholememory_scatter(row_tensor, id_tensor, t->root, NULL, NULL, -1));
   CHECK_HAS(wholememory_get_last_error(), "fork");
+  /* Rows of the table as the output. */
+  int64_t from[2] = {10, 0}, to[2] = {13, 16};
+  wholememory_tensor_t own_rows;
+  OK(wholememory_tensor_get_subtensor(t->root, from, to, &own_rows));
+  if (t->shape.kind.type == WHOLEMEMORY_MT_CONTINUOUS) EXPECT(BROKEN, wholememory_gather(t->root, id_tensor, own_rows, NULL, NULL, -1));
+  OK(wholememory_destroy_tensor(own_rows));
   OK(wholememory_destroy_tensor(id_tensor));
   OK(wholememory_destroy_tensor(row_tensor));
 }

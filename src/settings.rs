@@ -51,7 +51,8 @@ pub fn boot_id_override() -> Option<String> {
 
 /// `WHOLEMEMORY_SOCKET_IFNAME`, else `NCCL_SOCKET_IFNAME`: the interfaces ranks of other hosts may be reached at.
 pub fn socket_interface() -> Option<String> {
-    text("WHOLEMEMORY_SOCKET_IFNAME").or_else(|| text("NCCL_SOCKET_IFNAME"))
+    let list = |name| text(name).filter(|list| !list.trim().is_empty());
+    list("WHOLEMEMORY_SOCKET_IFNAME").or_else(|| list("NCCL_SOCKET_IFNAME"))
 }
 
 /// `WHOLEMEMORY_ROUTE`: `auto`, `direct` or `exchange`.
@@ -95,7 +96,12 @@ pub fn ignored_but_set() -> Vec<&'static str> {
 
 /// Variables whose value cannot be read and counts as unset, each with what is wrong; init says so at WARN.
 pub fn misread() -> Vec<String> {
-    misread_among(word)
+    // This one is compared as it is.
+    let exact = |name: &str| text(name).filter(|value| !value.is_empty());
+    misread_among(|name| match name {
+        "WG_LOAD_USE_DIRECTIO" => exact(name),
+        _ => word(name),
+    })
 }
 
 fn misread_among(value_of: impl Fn(&str) -> Option<String>) -> Vec<String> {

@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
@@ -141,7 +141,8 @@ impl Loop {
 }
 
 struct Running {
-    shared: Arc<Loop>,
+    /// The thread and those who use it hold it: where it ends by itself, so do its descriptors.
+    shared: Weak<Loop>,
     thread: JoinHandle<()>,
     id: ThreadId,
 }
@@ -176,23 +177,26 @@ impl Control {
     /// SYSTEM_ERROR if the system gives no thread or descriptor.
     pub fn acquire() -> Result<Control> {
         let mut state = state();
-        if state
-            .running
-            .as_ref()
-            .is_none_or(|r| r.shared.stop.load(Ordering::Acquire))
-        {
-            if let Some(old) = state.running.take() {
-                let _ = old.thread.join();
+        let running = state.running.as_ref().and_then(|r| r.shared.upgrade());
+        let shared = match running.filter(|shared| !shared.stop.load(Ordering::Acquire)) {
+            Some(shared) => shared,
+            None => {
+                if let Some(old) = state.running.take() {
+                    let _ = old.thread.join();
+                }
+                let shared = Arc::new(Loop::new()?);
+                let body = shared.clone();
+                let thread = spawn_quiet("wm-control", move || body.run())?;
+                state.running = Some(Running {
+                    shared: Arc::downgrade(&shared),
+                    id: thread.thread().id(),
+                    thread,
+                });
+                spare::begin();
+                shared
             }
-            let shared = Arc::new(Loop::new()?);
-            let body = shared.clone();
-            let thread = spawn_quiet("wm-control", move || body.run())?;
-            let id = thread.thread().id();
-            state.running = Some(Running { shared, thread, id });
-            spare::begin();
-        }
+        };
         state.users += 1;
-        let shared = state.running.as_ref().expect("set above").shared.clone();
         Ok(Control {
             shared,
             epoch: epoch(),

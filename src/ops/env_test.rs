@@ -94,7 +94,7 @@ fn plan(input: &Operand, output: &Operand, matrix: &Matrix, platform: &dyn Platf
             bytes(cols),
             &can_reach,
         )?,
-        output: Data::of(output, "output")?.first(
+        output: Data::written(output, "output")?.first(
             "output",
             dtype,
             matrix.storage_offset,

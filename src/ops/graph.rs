@@ -173,6 +173,7 @@ impl AppendUnique {
             "{MAPPING} has {} elements for {neighbors} neighbors; every neighbor needs one",
             array.size
         );
+        Data::written(&self.mapping, MAPPING)?;
         array_at(MAPPING, &self.mapping, &array, neighbors, platform)
     }
 }
@@ -222,6 +223,9 @@ impl SelfLoop {
     pub fn run(&self, stream: Stream) -> Result<()> {
         let _leases = self.operands().map(|(_, operand)| lease(operand));
         self.check()?;
+        for (name, output) in &self.operands()[2..] {
+            Data::written(output, name)?;
+        }
         let platform = platform::current()?;
         platform.within(&mut || self.run_on(platform, stream))
     }

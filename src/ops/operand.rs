@@ -39,6 +39,16 @@ impl Data {
         }
     }
 
+    /// [`of`](Data::of) an operand that the call writes.
+    /// # Errors
+    /// Besides, COMMUNICATION_ERROR for memory of which this process is a forked child.
+    pub fn written(operand: &Operand, name: &str) -> Result<Data> {
+        if let Storage::Memory(memory) = &operand.storage {
+            memory.communicator().check_ours(name)?;
+        }
+        Data::of(operand, name)
+    }
+
     /// The address of the first element, checked to be usable for elements of `dtype` that end `span_bytes` further on.
     /// # Errors
     /// INVALID_INPUT where the data cannot be reached or exceeds its handle, LOGIC_ERROR where it is not aligned to its

@@ -41,7 +41,7 @@ fn host_output(output: &Operand, accepted: &[DType]) -> Result<(Array, usize, Ad
         return Ok((array, 0, Address::NULL));
     }
     let span_bytes = i128::from(array.size) * array.dtype.size_bytes() as i128;
-    let address = Data::of(output, "output")?.first(
+    let address = Data::written(output, "output")?.first(
         "output",
         array.dtype,
         array.storage_offset,

@@ -81,7 +81,10 @@ impl Call<'_> {
             indices: &self.indices.description,
             indices_data: Data::of(self.indices, "indices")?,
             rows: &self.rows.description,
-            rows_data: Data::of(self.rows, self.operation.rows_name())?,
+            rows_data: match self.operation {
+                Operation::Gather => Data::written(self.rows, self.operation.rows_name())?,
+                Operation::Scatter => Data::of(self.rows, self.operation.rows_name())?,
+            },
             sms: self.sms,
             can_reach: &|address| platform.can_reach(address),
         })

@@ -39,7 +39,12 @@ pub fn check_own() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::DType;
+    use crate::platform::cpu::CpuPlatform;
+    use crate::platform::learning::{LearningKernels, RoundRobin};
     use crate::platform::process::in_a_forked_child;
+    use crate::platform::{Indices, Kernels, Launch, Places, Platform, Rows, Stream, Table};
+    use crate::span::Address;
 
     #[test]
     fn a_call_is_its_process_s() {
@@ -55,5 +60,52 @@ mod tests {
         assert!(check_own().is_ok());
         drop(call);
         in_a_forked_child(|| check_own().is_ok());
+    }
+
+    #[test]
+    fn kernels_of_another_process_s_call_write_nothing() {
+        let (mut to, from) = ([7i64, 7], [1i64, 2]);
+        let at = |place: *const i64| Address(place as usize);
+        let (output, input) = (at(to.as_mut_ptr()), at(from.as_ptr()));
+        let rows = |address: Address| Rows {
+            address,
+            row_stride_bytes: 8,
+            dtype: DType::Int64,
+        };
+        let table = |address: Address| Table {
+            places: Places::Flat(address),
+            offset_bytes: 0,
+            row_stride_bytes: 8,
+            rows: 2,
+            cols: 1,
+            dtype: DType::Int64,
+        };
+        let ids = Indices {
+            address: input,
+            dtype: DType::Int64,
+            count: 1,
+        };
+        let every_other = RoundRobin {
+            block_rows: 1,
+            ranks: 1,
+            rank_rows: 2,
+            rows: 2,
+        };
+        let (stream, launch, cpu) = (Stream::default(), Launch::default(), &CpuPlatform);
+        let write_all = || {
+            [
+                Platform::copy(cpu, output, input, 8, stream),
+                Kernels::gather(cpu, &table(input), &ids, &rows(output), launch),
+                Kernels::scatter(cpu, &rows(input), &ids, &table(output), launch),
+                Kernels::add_row_numbers(cpu, input, 1, 1, &rows(output), launch),
+                LearningKernels::map_rows(cpu, &ids, &every_other, output, launch),
+                LearningKernels::fill(cpu, output, 1, 0.0, stream),
+            ]
+        };
+        let call = Call::begin();
+        in_a_forked_child(|| write_all().iter().all(|written| written.is_err()) && to == [7, 7]);
+        let written = write_all();
+        drop(call);
+        assert!(written.iter().all(|written| written.is_ok()), "{written:?}");
     }
 }

@@ -20,15 +20,29 @@ pub fn epoch() -> u32 {
 
 static OPEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
-struct Held(UnsafeCell<Option<MutexGuard<'static, Vec<RawFd>>>>);
+/// The registry, while no signal comes: a handler that forks would wait for the registry that its own thread holds.
+struct Registry {
+    open: MutexGuard<'static, Vec<RawFd>>,
+    _signals: BlockedSignals,
+}
+
+fn registry() -> Registry {
+    let signals = BlockedSignals::block();
+    Registry {
+        open: OPEN.lock().unwrap_or_else(PoisonError::into_inner),
+        _signals: signals,
+    }
+}
+
+struct Held(UnsafeCell<Option<Registry>>);
 // SAFETY: touched only between `before_fork` and its counterpart, by the one thread that forks and holds `OPEN`.
 unsafe impl Sync for Held {}
 static HELD: Held = Held(UnsafeCell::new(None));
 
 extern "C" fn before_fork() {
-    let guard = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = registry();
     // SAFETY: this thread holds `OPEN`, so no other fork is between the handlers.
-    unsafe { *HELD.0.get() = Some(guard) };
+    unsafe { *HELD.0.get() = Some(held) };
 }
 
 extern "C" fn after_fork_in_parent() {
@@ -40,10 +54,10 @@ extern "C" fn after_fork_in_parent() {
 extern "C" fn after_fork_in_child() {
     EPOCH.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the child has this thread alone.
-    let Some(mut open) = (unsafe { (*HELD.0.get()).take() }) else {
+    let Some(mut held) = (unsafe { (*HELD.0.get()).take() }) else {
         return;
     };
-    for fd in open.drain(..) {
+    for fd in held.open.drain(..) {
         // SAFETY: the registry lists descriptors owned by `Descriptor`s, whose drop leaves them alone in this epoch.
         unsafe { libc::close(fd) };
     }
@@ -103,9 +117,7 @@ pub struct Descriptor {
 
 impl Descriptor {
     pub fn new(fd: OwnedFd) -> Descriptor {
-        OPEN.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(fd.as_raw_fd());
+        registry().open.push(fd.as_raw_fd());
         Descriptor {
             fd: Some(fd),
             epoch: epoch(),
@@ -126,9 +138,9 @@ impl Drop for Descriptor {
             std::mem::forget(fd);
             return;
         }
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(i) = open.iter().position(|f| *f == fd.as_raw_fd()) {
-            open.swap_remove(i);
+        let mut registry = registry();
+        if let Some(i) = registry.open.iter().position(|f| *f == fd.as_raw_fd()) {
+            registry.open.swap_remove(i);
         }
         drop(fd);
     }
@@ -155,11 +167,11 @@ impl<T: AsFd + Into<OwnedFd>> Watched<T> {
     /// # Errors
     /// Those of `open`.
     pub fn open<E>(open: impl FnOnce() -> std::result::Result<T, E>) -> std::result::Result<Watched<T>, E> {
-        let mut known = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = registry();
         let socket = open()?;
         let fd = socket.as_fd().as_raw_fd();
-        known.push(fd);
-        drop(known);
+        registry.open.push(fd);
+        drop(registry);
         Ok(Watched {
             socket: Some(socket),
             fd,
@@ -195,9 +207,9 @@ impl<T> Drop for Watched<T> {
             std::mem::forget(socket);
             return;
         }
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(i) = open.iter().position(|f| *f == self.fd) {
-            open.swap_remove(i);
+        let mut registry = registry();
+        if let Some(i) = registry.open.iter().position(|f| *f == self.fd) {
+            registry.open.swap_remove(i);
         }
         drop(socket);
     }

@@ -119,7 +119,7 @@ impl<'a> CachedCall<'a> {
             indices: &indices.description,
             indices_data: Data::of(indices, "indices")?,
             rows: &self.output.description,
-            rows_data: Data::of(self.output, "output")?,
+            rows_data: Data::written(self.output, "output")?,
             sms: -1,
             can_reach: &|address| platform.can_reach(address),
         });

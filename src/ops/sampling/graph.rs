@@ -156,6 +156,7 @@ impl Plain {
                 platform.can_reach(address)
             })
         };
+        Data::written(&sampling.offsets, "the offset tensor")?;
         let address = match centers.rows {
             0 => Address::NULL,
             count => first("the center tensor", &sampling.centers, &centers, count)?,

@@ -11,6 +11,7 @@ mod unique;
 use super::CpuPlatform;
 use super::address::Ids;
 use crate::error::{Error, Kind, Result};
+use crate::platform::call;
 use crate::platform::graph::{Counted, Draw, GraphKernels, Neighbours, SelfLoops, Take};
 use crate::platform::{Indices, Launch};
 use crate::span::Address;
@@ -119,10 +120,12 @@ impl GraphKernels for CpuPlatform {
         offsets: Address,
         _: Launch,
     ) -> Result<Counted> {
+        call::check_own()?;
         spans::offsets(neighbours, edges, take, offsets)
     }
 
     fn sample(&self, draw: &Draw<'_>, _: Launch) -> Result<()> {
+        call::check_own()?;
         sample::sample(draw)
     }
 
@@ -143,11 +146,13 @@ impl GraphKernels for CpuPlatform {
         map: Address,
         launch: Launch,
     ) -> Result<()> {
+        call::check_own()?;
         unique::Lists::new(targets, neighbours, launch.workspace)?.write(unique, map);
         Ok(())
     }
 
     fn add_self_loops(&self, loops: &SelfLoops, _: Launch) -> Result<()> {
+        call::check_own()?;
         loops::add(loops)
     }
 }

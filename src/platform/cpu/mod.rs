@@ -75,6 +75,7 @@ impl Platform for CpuPlatform {
     }
 
     fn copy(&self, to: Address, from: Address, bytes: usize, _stream: Stream) -> Result<()> {
+        call::check_own()?;
         // SAFETY: the caller vouches for `bytes` at both addresses.
         unsafe { std::ptr::copy(from.0 as *const u8, to.0 as *mut u8, bytes) };
         Ok(())
@@ -99,6 +100,7 @@ pub(super) struct Copies;
 
 impl Mover for Copies {
     fn copy(&self, to: Address, from: Address, bytes: usize, _stream: Stream) -> Result<()> {
+        call::check_own()?;
         // SAFETY: what `Mover` promises of its addresses.
         unsafe { std::ptr::copy_nonoverlapping(from.0 as *const u8, to.0 as *mut u8, bytes) };
         Ok(())
@@ -133,6 +135,7 @@ impl Member for CpuPlatform {
 
 impl Kernels for CpuPlatform {
     fn gather(&self, table: &Table<'_>, indices: &Indices, output: &Rows, _: Launch) -> Result<()> {
+        call::check_own()?;
         rows::gather(table, indices, output)
     }
 
@@ -173,6 +176,7 @@ impl Kernels for CpuPlatform {
         output: &Rows,
         _: Launch,
     ) -> Result<()> {
+        call::check_own()?;
         fill::add_row_numbers(input, rows, cols, output);
         Ok(())
     }
@@ -189,6 +193,7 @@ impl LearningKernels for CpuPlatform {
     }
 
     fn map_rows(&self, indices: &Indices, map: &RoundRobin, mapped: Address, _: Launch) -> Result<()> {
+        call::check_own()?;
         learning::map_rows(indices, map, mapped);
         Ok(())
     }

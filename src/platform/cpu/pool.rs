@@ -22,8 +22,9 @@ pub fn set_local_processes(count: usize) {
 struct Pool {
     /// None where the caller is to work alone.
     helpers: Option<ThreadPool>,
-    /// The process that has the threads; a forked child inherits the object but not them.
-    epoch: u32,
+    /// The process that has the threads; a forked child inherits the object but not them. In another namespace it may have the same
+    /// number, and one that was made without `fork` (by `clone`, say) has the same epoch.
+    process: (u32, i32),
 }
 
 /// Made once and never freed. No lock guards it: a process forked in the middle of its making must not wait for ever.
@@ -63,6 +64,10 @@ fn make(threads: usize) -> Option<ThreadPool> {
     }
 }
 
+fn this_process() -> (u32, i32) {
+    (epoch(), rustix::process::getpid().as_raw_nonzero().get())
+}
+
 /// The helpers of this process, made now if need be; `None` where the caller works alone.
 fn helpers() -> Option<&'static ThreadPool> {
     let mut pool = POOL.load(Ordering::Acquire);
@@ -72,13 +77,13 @@ fn helpers() -> Option<&'static ThreadPool> {
         }
         pool = Box::into_raw(Box::new(Pool {
             helpers: make(wanted_threads()),
-            epoch: epoch(),
+            process: this_process(),
         }));
         POOL.store(pool, Ordering::Release);
     }
     // SAFETY: a published pool is never changed or freed.
     let pool = unsafe { &*pool };
-    pool.helpers.as_ref().filter(|_| pool.epoch == epoch())
+    pool.helpers.as_ref().filter(|_| pool.process == this_process())
 }
 
 /// How many parts of a job of `bytes` may run at the same time.
