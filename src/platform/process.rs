@@ -131,18 +131,25 @@ impl AsFd for Descriptor {
     }
 }
 
+/// The end of a registered descriptor with its `owner`; one of an ancestor's process is closed already.
+fn close_registered<T>(owner: T, fd: RawFd, made_in: u32) {
+    if made_in != epoch() {
+        std::mem::forget(owner);
+        return;
+    }
+    let mut registry = registry();
+    if let Some(i) = registry.open.iter().position(|f| *f == fd) {
+        registry.open.swap_remove(i);
+    }
+    drop(owner);
+}
+
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        let Some(fd) = self.fd.take() else { return };
-        if self.epoch != epoch() {
-            std::mem::forget(fd);
-            return;
+        if let Some(owner) = self.fd.take() {
+            let fd = owner.as_raw_fd();
+            close_registered(owner, fd, self.epoch);
         }
-        let mut registry = registry();
-        if let Some(i) = registry.open.iter().position(|f| *f == fd.as_raw_fd()) {
-            registry.open.swap_remove(i);
-        }
-        drop(fd);
     }
 }
 
@@ -202,16 +209,9 @@ impl<T> std::ops::DerefMut for Watched<T> {
 
 impl<T> Drop for Watched<T> {
     fn drop(&mut self) {
-        let Some(socket) = self.socket.take() else { return };
-        if self.epoch != epoch() {
-            std::mem::forget(socket);
-            return;
+        if let Some(socket) = self.socket.take() {
+            close_registered(socket, self.fd, self.epoch);
         }
-        let mut registry = registry();
-        if let Some(i) = registry.open.iter().position(|f| *f == self.fd) {
-            registry.open.swap_remove(i);
-        }
-        drop(socket);
     }
 }
 
