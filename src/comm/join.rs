@@ -166,7 +166,12 @@ pub fn join(
                 }
                 _ => format!("the process that made the unique id ended before all ranks had met: {e}"),
             };
-            Error::new(Kind::Communication, what)
+            // A rendezvous that is over closes its connections, also of one that came for an old id.
+            match &prior {
+                Err(own) => own.clone(),
+                Ok(()) if is_used(&token.cookie) => used(),
+                Ok(()) => Error::new(Kind::Communication, what),
+            }
         })?;
     if answer.kind != TABLE {
         fail!(
