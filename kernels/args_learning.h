@@ -10,6 +10,9 @@ extern "C" {
 // Of how many sorted rows wmk_group leaves one word that is zero, for an operation on them to count in.
 #define WMK_GROUP_WINDOW 64
 
+// Lots that positions may be numbered in.
+#define WMK_GROUP_LOTS 16
+
 // Brings ids of the same row together, for an operation on each of the rows they name. The rows [first_row, first_row +
 // rows) are numbered from 0; ids of others become `rows` and come last. Ids of one row stay in the order of their positions.
 // A row's number has 4 bytes where `rows` fits, else 8.
@@ -28,6 +31,12 @@ typedef struct wmk_group_args {
   uint64_t *zeros_at;
   uint32_t id_bytes;  // 4 or 8, signed
   uint32_t ascends;   // 1: rows ascend, for memory that likes neighbours; 0: they come in any order
+  // 0: the position of id i is i. Else lots of ids, the first of which begins with id 0: the position of id i is
+  // lot_positions[k] + i - lot_firsts[k] for the last k with lot_firsts[k] <= i. Both ascend.
+  uint32_t lots;
+  uint32_t reserved;
+  uint32_t lot_firsts[WMK_GROUP_LOTS];
+  uint32_t lot_positions[WMK_GROUP_LOTS];
 } wmk_group_args;
 
 int wmk_group(const wmk_group_args *args, wmk_stream stream);

@@ -42,7 +42,16 @@ struct Ids {
   uint32_t count;
   uint64_t first_row;
   uint64_t rows;
+  uint32_t lots;
+  uint32_t lot_firsts[WMK_GROUP_LOTS];
+  uint32_t lot_shifts[WMK_GROUP_LOTS];  // from an id's number to its position
 };
+
+__device__ __forceinline__ uint32_t position_of(const Ids &ids, uint32_t i) {
+  uint32_t shift = 0;
+  for (uint32_t k = 0; k < ids.lots && ids.lot_firsts[k] <= i; k++) shift = ids.lot_shifts[k];
+  return i + shift;
+}
 
 // The row of id i, ids.rows for none of these.
 __device__ __forceinline__ uint64_t row_at(const Ids &ids, uint32_t i) {
@@ -199,7 +208,7 @@ __global__ void __launch_bounds__(kSplitThreads) write_kernel(const __grid_const
     __syncwarp();
     if (live && lane == __ffs(same) - 1) next[bucket] += __popc(same);
     __syncwarp();
-    if (live) job.pairs[to] = pair_of(row, i);
+    if (live) job.pairs[to] = pair_of(row, position_of(job.ids, i));
   });
 }
 
@@ -308,7 +317,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ Pair sorted[kMostSorted];
   for (uint32_t i = threadIdx.x; i < zero_count; i += kThreads) zeros[i] = 0;
   for (uint32_t i = threadIdx.x; i < ids.count; i += kThreads) {
-    sorted[i] = pair_of(static_cast<uint32_t>(row_at(ids, i)), i);
+    sorted[i] = pair_of(static_cast<uint32_t>(row_at(ids, i)), position_of(ids, i));
   }
   sort_together(sorted, ids.count);
   for (uint32_t i = threadIdx.x; i < ids.count; i += kThreads) {
@@ -326,7 +335,7 @@ __global__ void __launch_bounds__(kThreads)
   if (i < zero_count) zeros[i] = 0;
   if (i >= ids.count) return;
   keys[i] = static_cast<Key>(row_at(ids, i));
-  positions[i] = i;
+  positions[i] = position_of(ids, i);
 }
 
 cudaError_t load_kernels() {
@@ -423,7 +432,13 @@ cudaError_t group_by_radix(const Ids &ids, uint32_t zero_count, Scratch &scratch
 cudaError_t group(const wmk_group_args *args, cudaStream_t stream) {
   if (args == nullptr) return load_kernels();
   if (args->count == 0 || args->count > INT32_MAX || args->rows > INT64_MAX) return cudaErrorInvalidValue;
-  const Ids ids = {args->ids, args->id_bytes == 8, static_cast<uint32_t>(args->count), args->first_row, args->rows};
+  Ids ids = {args->ids, args->id_bytes == 8, static_cast<uint32_t>(args->count), args->first_row, args->rows};
+  if (args->lots > WMK_GROUP_LOTS || (args->lots > 0 && args->lot_firsts[0] != 0)) return cudaErrorInvalidValue;
+  ids.lots = args->lots;
+  for (uint32_t k = 0; k < args->lots; k++) {
+    ids.lot_firsts[k] = args->lot_firsts[k];
+    ids.lot_shifts[k] = args->lot_positions[k] - args->lot_firsts[k];
+  }
   const uint32_t zero_count = ids.count / WMK_GROUP_WINDOW + 1;
   Scratch scratch(args->scratch, args->scratch_bytes);
   Results results{};

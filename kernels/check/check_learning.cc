@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 
 #include "../args_learning.h"
@@ -202,6 +203,24 @@ std::vector<uint8_t> bytes_of(const std::vector<T> &values) {
   return bytes;
 }
 
+// Positions in lots of random sizes with gaps between them: of every id one.
+std::vector<uint32_t> deal_positions(Random &random, int64_t count, wmk_group_args &args) {
+  std::vector<uint32_t> positions(count);
+  args.lots = random.below(3) ? 0 : 1 + random.below(std::min<int64_t>(count, WMK_GROUP_LOTS));
+  std::set<uint32_t> firsts{0};
+  while (firsts.size() < args.lots) firsts.insert(random.below(count));
+  uint32_t next = 0, k = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (args.lots > 0 && firsts.count(i)) {
+      next += random.below(5);
+      args.lot_firsts[k] = i;
+      args.lot_positions[k++] = next;
+    }
+    positions[i] = next++;
+  }
+  return positions;
+}
+
 bool step_case(Random &random, const Case &c) {
   const auto uniform = [&] { return static_cast<float>(random.below(1 << 24)) / (1 << 23) - 1; };
   const size_t elt = dtype_bytes(c.table_dtype), gradient_elt = dtype_bytes(c.gradient_dtype);
@@ -216,9 +235,11 @@ bool step_case(Random &random, const Case &c) {
   for (int64_t r = 0; r < c.rows; r++) {
     for (int e = 0; e < c.cols; e++) write_float(c.table_dtype, &table[(r * c.row_elements + e) * elt], uniform());
   }
-  std::vector<uint8_t> gradients((c.gradient_first + c.count * c.gradient_elements) * gradient_elt, 0x5a);
+  wmk_group_args group{};
+  const auto dealt = deal_positions(random, c.count, group);
+  std::vector<uint8_t> gradients((c.gradient_first + (dealt.back() + 1) * c.gradient_elements) * gradient_elt, 0x5a);
   const auto gradient_at = [&](int64_t i, int e) {
-    return &gradients[(c.gradient_first + i * c.gradient_elements + e) * gradient_elt];
+    return &gradients[(c.gradient_first + dealt[i] * c.gradient_elements + e) * gradient_elt];
   };
   for (int64_t i = 0; i < c.count; i++) {
     // Of several magnitudes, so that the order of a sum shows.
@@ -272,13 +293,21 @@ bool step_case(Random &random, const Case &c) {
   Device table_at(table.size()), state_at(state.size() * 4), powers_at(powers.size() * 4);
   Device gradients_at(gradients.size()), ids_at(c.count * c.id_bytes);
   table_at.put(table);
+  // Of a listed case: the rows in the table itself, and those whose states come from elsewhere.
+  const auto is_home = [&](uint64_t row) { return c.home_blocks > 0 && row % 3 == 0; };
+  const auto states_move = [&](uint64_t row) { return states > 0 && (c.home_blocks == 0 || row % 2 == 1); };
   // States that come from elsewhere come whole, up to the 16 bytes that a row ends with.
   std::vector<float> wanted_there = wanted_state;
   if (c.listed) {
-    std::vector<float> stale(state.size(), -7.0f);
+    std::vector<float> stale = state;
+    const size_t state_floats = std::max(states, 1) * c.row_elements;
+    for (int64_t r = 0; r < c.rows; r++) {
+      if (states_move(r)) std::fill_n(stale.begin() + r * state_floats, state_floats, -7.0f);
+    }
     state_at.put(stale);
-    const int unit = 16 / elt, whole = (c.cols + unit - 1) / unit * unit;
+    const int unit = 16 / elt;
     for (const auto &[row, positions] : of_row) {
+      const int whole = states_move(row) ? (c.cols + unit - 1) / unit * unit : c.row_elements;
       for (int k = 0; k < states; k++) {
         const size_t at = (row * states + k) * c.row_elements;
         std::copy_n(wanted_state.begin() + at, whole, stale.begin() + at);
@@ -295,7 +324,6 @@ bool step_case(Random &random, const Case &c) {
   } else {
     ids_at.put(std::vector<int32_t>(ids.begin(), ids.end()));
   }
-  wmk_group_args group{};
   group.ids = ids_at.as<void>();
   group.count = c.count;
   group.first_row = c.first_row;
@@ -323,10 +351,9 @@ bool step_case(Random &random, const Case &c) {
   step.table_dtype = c.table_dtype;
   step.blocks = c.blocks;
 
-  // The rows somewhere else: row r where row rows - 1 - r is in a second table, states read there and written to a third.
+  // The rows somewhere else: row r where row rows - 1 - r is in a second table, states that move read there.
   Device other_table(table.size()), other_state(state.size() * 4), places(c.count * 8), sources(c.count * 8),
       targets(c.count * 8), home_heads(c.count * 4), home_count(4);
-  auto is_home = [&](uint64_t row) { return c.home_blocks > 0 && row % 3 == 0; };
   if (c.listed) {
     std::vector<uint8_t> turned(table.size());
     std::vector<float> turned_state(state.size());
@@ -351,12 +378,12 @@ bool step_case(Random &random, const Case &c) {
     for (int64_t i = 0; i < c.count; i++) {
       if (sorted[i] >= c.rows_said || (i > 0 && sorted[i] == sorted[i - 1])) continue;
       row_places[i] = other_table.address() + (c.rows - 1 - sorted[i]) * row_bytes;
-      if (is_home(sorted[i])) {
-        row_places[i] = table_at.address() + sorted[i] * row_bytes;
-        heads.insert(heads.begin() + random.below(heads.size() + 1), i);
+      if (is_home(sorted[i])) row_places[i] = table_at.address() + sorted[i] * row_bytes;
+      if (is_home(sorted[i])) heads.insert(heads.begin() + random.below(heads.size() + 1), i);
+      state_sources[i] = state_targets[i] = state_at.address() + sorted[i] * state_floats * 4;
+      if (states_move(sorted[i])) {
+        state_sources[i] = other_state.address() + (c.rows - 1 - sorted[i]) * state_floats * 4;
       }
-      state_sources[i] = other_state.address() + (c.rows - 1 - sorted[i]) * state_floats * 4;
-      state_targets[i] = state_at.address() + sorted[i] * state_floats * 4;
     }
     places.put(row_places);
     sources.put(state_sources);
@@ -431,6 +458,7 @@ bool group_case(Random &random, Spread spread, int64_t rows, int64_t count, int 
   args.rows_at = &rows_at;
   args.positions_at = &positions_at;
   args.zeros_at = &zeros_at;
+  const auto dealt = deal_positions(random, count, args);
   Device *scratch = nullptr;
   call(wmk_group, args, scratch);
   CUDA(cudaDeviceSynchronize());
@@ -441,8 +469,13 @@ bool group_case(Random &random, Spread spread, int64_t rows, int64_t count, int 
     }
     return got;
   };
-  const auto got = read(rows_at, count), positions = read(positions_at, count);
+  const auto got = read(rows_at, count);
+  auto positions = read(positions_at, count);
   const auto zeros = read(zeros_at, count / WMK_GROUP_WINDOW + 1);
+  for (uint32_t &position : positions) {
+    const auto id = std::lower_bound(dealt.begin(), dealt.end(), position);
+    position = id != dealt.end() && *id == position ? id - dealt.begin() : 0xffffffff;
+  }
   delete scratch;
   bool right = std::all_of(zeros.begin(), zeros.end(), [](uint32_t zero) { return zero == 0; });
   std::vector<bool> seen(count);

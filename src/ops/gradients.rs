@@ -11,7 +11,7 @@ use crate::error::{Error, Result, ensure, fail};
 use crate::kinds::{AllocationType, DType};
 use crate::memory::{MappedBases, Memory};
 use crate::platform::caching::CacheView;
-use crate::platform::learning::{RoundRobin, Rule, Step};
+use crate::platform::learning::{Lot, RoundRobin, Rule, Step};
 use crate::platform::{Indices, Launch, Rows, Stream};
 use crate::span::Address;
 use crate::tensor::Operand;
@@ -114,7 +114,9 @@ fn run(
         .map(|leases| Target::new(learner, leases, &start_rows));
     let needs = |parcel: &Parcel| match (&target, parcel.rows) {
         (Ok(target), Some(_)) if parcel.ids.count > 0 => {
-            let step = platform.learning().step_workspace_bytes(&target.step(parcel))?;
+            let step = platform
+                .learning()
+                .step_workspace_bytes(&target.step(parcel, &[]))?;
             Ok(step.max(target.adjust_workspace_bytes(parcel.ids.count)?))
         }
         _ => Ok(0),
@@ -126,7 +128,9 @@ fn run(
                 ..launch
             };
             target.adjust(delivery, stream)?;
-            platform.learning().step(&target.step(&delivery.parcel), launch)
+            platform
+                .learning()
+                .step(&target.step(&delivery.parcel, &delivery.lots), launch)
         }
         _ => Ok(()),
     };
@@ -252,7 +256,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    fn step(&self, parcel: &Parcel) -> Step<'_> {
+    fn step<'s>(&'s self, parcel: &Parcel, lots: &'s [Lot]) -> Step<'s> {
         Step {
             ids: parcel.ids,
             gradients: parcel.rows.unwrap_or(Rows {
@@ -260,6 +264,7 @@ impl<'a> Target<'a> {
                 row_stride_bytes: 0,
                 dtype: DType::Float,
             }),
+            lots,
             cols: parcel.cols,
             first_row: self.first_row,
             rows: self.rows,

@@ -9,6 +9,7 @@ mod gather;
 mod gradients;
 pub mod graph;
 mod hierarchy;
+mod in_place;
 mod leg;
 mod operand;
 mod owners;

@@ -1,9 +1,11 @@
 //! Ids, perhaps each with a row of values, on their way to the ranks that own them.
 
 use super::announce::tell;
+use super::in_place::{Layout, Reading, Spot, leave};
 use super::leg::{Arena, Circle, Field, Leg, bytes_of, decode_words, encode_words};
 use crate::error::{Error, Kind, Result, ensure};
 use crate::kinds::DType;
+use crate::platform::learning::Lot;
 use crate::platform::{Indices, Places, Rows, Table, Workspace};
 use crate::span::Address;
 
@@ -20,9 +22,42 @@ pub struct Parcel {
 /// What one rank has of others: in the order of the ranks, and of each rank in its order. It stays as long as this value.
 pub struct Delivery<'a> {
     pub parcel: Parcel,
+    /// Which of the parcel's rows belongs to which id, as in [`Step::lots`](crate::platform::learning::Step::lots).
+    pub lots: Vec<Lot>,
     /// To work on it in.
     pub workspace: Workspace,
     _scratch: Arena<'a>,
+    _reading: Option<Reading>,
+}
+
+impl<'a> Delivery<'a> {
+    /// Of rows that lie one behind the other.
+    fn at_hand(parcel: Parcel, workspace: Workspace, scratch: Arena<'a>) -> Delivery<'a> {
+        Delivery {
+            parcel,
+            lots: Vec::new(),
+            workspace,
+            _scratch: scratch,
+            _reading: None,
+        }
+    }
+
+    /// Of rows that lie where their ranks left them.
+    pub fn in_place(
+        parcel: Parcel,
+        lots: Vec<Lot>,
+        workspace: Workspace,
+        scratch: Arena<'a>,
+        reading: Reading,
+    ) -> Delivery<'a> {
+        Delivery {
+            parcel,
+            lots,
+            workspace,
+            _scratch: scratch,
+            _reading: Some(reading),
+        }
+    }
 }
 
 /// Bytes that a rank needs to work on what it is given; addresses in it are not to be used.
@@ -34,11 +69,7 @@ pub type Needs<'a> = &'a dyn Fn(&Parcel) -> Result<usize>;
 pub fn keep<'a>(field: &Field<'a>, parcel: Parcel, needs: Needs<'_>) -> Result<Delivery<'a>> {
     let bytes = needs(&parcel)?;
     let (scratch, [address]) = field.arena([bytes as u128])?;
-    Ok(Delivery {
-        parcel,
-        workspace: Workspace { address, bytes },
-        _scratch: scratch,
-    })
+    Ok(Delivery::at_hand(parcel, Workspace { address, bytes }, scratch))
 }
 
 /// Who owns what, and which call this is.
@@ -175,8 +206,9 @@ impl Wire {
 /// over the circle, which is the world of `field`. All parcels have rows, or none has.
 /// # Errors
 /// Outer ones are those of all ranks: OUT_OF_MEMORY if one has no room, LOGIC_ERROR for different objects or one that a
-/// rank has destroyed, COMMUNICATION_ERROR. The inner one is this rank's alone, which has what the others sent all the same:
-/// INVALID_INPUT if its rows have other columns than those of the first rank that sends some; failures of its kernels.
+/// rank has destroyed, COMMUNICATION_ERROR, and where ranks read each other's rows in place, failures of one's kernels. The inner
+/// one is this rank's alone, which has what the others sent all the same: INVALID_INPUT if its rows have other columns than those
+/// of the first rank that sends some; failures of its kernels.
 pub fn deliver<'a>(
     field: &Field<'a>,
     circle: Circle<'_>,
@@ -251,7 +283,38 @@ pub fn deliver<'a>(
         rows: wire_rows(rows),
         cols: wire.cols as usize,
     };
-    let room = needs(&given(Address::NULL, Address::NULL)).and_then(|bytes| {
+    let unplaced = given(Address::NULL, Address::NULL);
+    if wire.row_dtype.is_some() {
+        let layout = Layout {
+            counts: announcements
+                .iter()
+                .map(|from| (0..ranks).map(|to| wire.count(from, to)).collect())
+                .collect(),
+            row_bytes: wire.row_bytes() as u64,
+            id_bytes: id_bytes as u64,
+        };
+        let mut put = |spot: Spot| {
+            let Some(packed) = packed.as_ref().filter(|_| sent > 0) else {
+                return Ok(());
+            };
+            if let (Some(rows), Some(out)) = (&packed.parcel.rows, wire_rows(spot.rows)) {
+                sort(field, packed, rows, packed.parcel.cols, &out)?;
+            }
+            if packed.parcel.ids.dtype != wire.id_dtype {
+                return sort_ids(field, packed, spot.ids, wire.id_dtype);
+            }
+            field.platform.copy(
+                spot.ids,
+                packed.ids,
+                sent as usize * id_bytes,
+                field.launch.stream,
+            )
+        };
+        if let Some((delivery, read)) = leave(field, circle, &layout, unplaced, needs, &mut put)? {
+            return Ok((delivery, failure.and(read)));
+        }
+    }
+    let room = needs(&unplaced).and_then(|bytes| {
         let (scratch, places) = field.arena([
             bytes_of(sent, id_bytes),
             bytes_of(received, id_bytes),
@@ -264,15 +327,7 @@ pub fn deliver<'a>(
     let (scratch, [ids_out, ids_in, rows_out, rows_in, address], bytes) = field.agree_room(room)?;
     let ids = match &packed {
         Some(packed) if packed.parcel.ids.dtype == wire.id_dtype => Ok(packed.ids),
-        Some(packed) => {
-            let plain = |address, dtype: DType| Rows {
-                address,
-                row_stride_bytes: dtype.size_bytes(),
-                dtype,
-            };
-            let given = plain(packed.parcel.ids.address, packed.parcel.ids.dtype);
-            sort(field, packed, &given, 1, &plain(ids_out, wire.id_dtype)).map(|()| ids_out)
-        }
+        Some(packed) => sort_ids(field, packed, ids_out, wire.id_dtype).map(|()| ids_out),
         None => Ok(Address::NULL),
     };
     // A rank whose kernels fail has announced its ids, so it sends what is there.
@@ -288,12 +343,19 @@ pub fn deliver<'a>(
         (rows_out, rows_in, wire.row_bytes()),
     ];
     leg.forward_all(field, &things[..1 + usize::from(wire.row_dtype.is_some())])?;
-    let delivery = Delivery {
-        parcel: given(ids_in, rows_in),
-        workspace: Workspace { address, bytes },
-        _scratch: scratch,
-    };
+    let delivery = Delivery::at_hand(given(ids_in, rows_in), Workspace { address, bytes }, scratch);
     Ok((Some(delivery), failure))
+}
+
+/// The parcel's ids as [`sort`] puts its values.
+fn sort_ids(field: &Field<'_>, packed: &Packed<'_>, to: Address, dtype: DType) -> Result<()> {
+    let plain = |address, dtype: DType| Rows {
+        address,
+        row_stride_bytes: dtype.size_bytes(),
+        dtype,
+    };
+    let given = plain(packed.parcel.ids.address, packed.parcel.ids.dtype);
+    sort(field, packed, &given, 1, &plain(to, dtype))
 }
 
 /// Values of the parcel, `cols` of each, in the order in which they leave and in the type in which they travel.

@@ -64,6 +64,9 @@ pub struct Step<'a> {
     pub ids: Indices,
     /// Gradient i belongs to id i; FLOAT, HALF or BF16.
     pub gradients: Rows,
+    /// Which row of `gradients` is gradient i, if not row i: row `lot.row + i - lot.first` for the last lot with `first <= i`.
+    /// At most [`MOST_LOTS`], ascending in both; the first begins with id 0.
+    pub lots: &'a [Lot],
     /// Columns of the gradients; so many of every row are updated, its others are not touched.
     pub cols: usize,
     /// The row of the whole table that `table` begins with.
@@ -81,6 +84,19 @@ pub struct Step<'a> {
     /// Rows that have a line there are updated in it, and their states too; the line is marked as changed.
     pub cache: Option<&'a CacheView<'a>>,
 }
+
+/// Gradients that lie behind each other: that of id `first` is row `row`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lot {
+    pub first: u64,
+    pub row: u64,
+}
+
+/// What steps take (`WMK_GROUP_LOTS`).
+pub const MOST_LOTS: usize = 16;
+
+/// Rows of gradients are counted by 32 bits.
+pub const MOST_GRADIENT_ROWS: u64 = 1 << 32;
 
 /// Gradients of one row that are summed in one go.
 pub const RUN_GRADIENTS: usize = 512;

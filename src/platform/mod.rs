@@ -15,6 +15,7 @@ pub mod pages;
 pub mod process;
 pub mod random;
 pub mod staging;
+pub mod window;
 
 use crate::error::{Result, ensure, fail};
 use crate::kinds::{DType, Location};
@@ -321,6 +322,11 @@ pub trait Transport: Send + Sync {
             receive_bytes,
         };
         self.ship(boot, &[shipment], stream)
+    }
+
+    /// Memory of the ranks that all of them read in place; `None` where they do not map each other's.
+    fn window(&self) -> Option<Arc<dyn window::Window>> {
+        None
     }
 
     /// Gives back what the transport holds; it is not used afterwards. With `boot` all ranks do so together; with `None`

@@ -4,13 +4,14 @@
 //! one half, meets the others, and takes what is for it from theirs; the next round uses the other half, so one meeting a
 //! round is enough: a half is written again only after a meeting that all its readers have left it for.
 
+use super::window::{Window, Windows};
 use super::{Bootstrap, Segment, SegmentRequest, Segments, Shipment, Stream, Transport, agree};
 use crate::error::{Result, ensure, fail};
 use crate::kinds::Location;
 use crate::span::Address;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How bytes are copied here. All addresses lie in buffers whose sizes the caller of `all_to_all_v` vouches for, or in the
 /// staging segment inside one half of one part; no two sides of a copy overlap.
@@ -33,15 +34,17 @@ pub struct StagedTransport<M> {
     half_bytes: usize,
     /// Rounds so far, the same on every rank; its parity picks the half.
     rounds: AtomicUsize,
+    windows: Option<Arc<Windows<M>>>,
 }
 
-impl<M: Mover> StagedTransport<M> {
-    /// Every rank stages through `part_bytes` at `location`. Collective over `boot`: all ranks get a transport, or all the
-    /// same error.
+impl<M: Mover + 'static> StagedTransport<M> {
+    /// Every rank stages through `part_bytes` at `location`. With a mover for it there is a window in memory of that kind too.
+    /// Collective over `boot`: all ranks get a transport, or all the same error.
     /// # Errors
     /// Those of [`Segments::create`].
     pub fn create(
         mover: M,
+        window_mover: Option<M>,
         segments: &dyn Segments,
         location: Location,
         part_bytes: usize,
@@ -63,6 +66,7 @@ impl<M: Mover> StagedTransport<M> {
             staging: Mutex::new(Some(staging)),
             half_bytes: part_bytes / 2,
             rounds: AtomicUsize::new(0),
+            windows: window_mover.map(|mover| Arc::new(Windows::new(mover, location))),
         })
     }
 
@@ -252,7 +256,7 @@ fn prefix_sums(bytes: impl Iterator<Item = usize>) -> Vec<usize> {
         .collect()
 }
 
-impl<M: Mover> Transport for StagedTransport<M> {
+impl<M: Mover + 'static> Transport for StagedTransport<M> {
     fn ship(&self, boot: &dyn Bootstrap, shipments: &[Shipment<'_>], stream: Stream) -> Result<()> {
         let matrix = Matrix::agree(boot, shipments)?;
         let held = self.staging();
@@ -263,9 +267,18 @@ impl<M: Mover> Transport for StagedTransport<M> {
         moved.and(self.mover.finish(stream))
     }
 
+    fn window(&self) -> Option<Arc<dyn Window>> {
+        self.windows.clone().map(|windows| windows as Arc<dyn Window>)
+    }
+
     fn release(&self, boot: Option<&dyn Bootstrap>) -> Result<()> {
         let staging = self.staging().take();
-        staging.map_or(Ok(()), |staging| staging.release(boot))
+        let gone = staging.map_or(Ok(()), |staging| staging.release(boot));
+        gone.and(
+            self.windows
+                .as_ref()
+                .map_or(Ok(()), |windows| windows.release(boot)),
+        )
     }
 }
 
@@ -278,7 +291,14 @@ mod tests {
     use crate::platform::cpu::segments::threaded::{Threaded, ranks};
 
     fn create(part_bytes: usize, boot: &Threaded) -> Result<StagedTransport<Copies>> {
-        StagedTransport::create(Copies, &MemfdSegments, Location::Host, part_bytes, boot)
+        StagedTransport::create(
+            Copies,
+            Some(Copies),
+            &MemfdSegments,
+            Location::Host,
+            part_bytes,
+            boot,
+        )
     }
 
     /// The byte at `i` of what `from` sends to `to` in call `call`.
@@ -448,7 +468,8 @@ mod tests {
                     left: AtomicUsize::new(left),
                 };
                 let transport =
-                    StagedTransport::create(mover, &MemfdSegments, Location::Host, 4096, &boot).unwrap();
+                    StagedTransport::create(mover, None, &MemfdSegments, Location::Host, 4096, &boot)
+                        .unwrap();
                 let send = vec![boot.rank() as u8; 3 * 3000];
                 let mut receive = vec![0xEEu8; 3 * 3000];
                 let (from, to) = (

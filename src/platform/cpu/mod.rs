@@ -63,6 +63,7 @@ impl Platform for CpuPlatform {
         let part_bytes = (STAGING_BYTES / boot.size()).clamp(LEAST_PART_BYTES, MOST_PART_BYTES);
         Ok(Box::new(StagedTransport::create(
             Copies,
+            Some(Copies),
             self.segments(),
             Location::Host,
             part_bytes,

@@ -6,7 +6,9 @@ use super::kernels;
 use super::launch::{ALL_BLOCKS, blocks};
 use super::rows::{MOST_SORTED, check_workspace};
 use crate::error::{Result, ensure};
-use crate::platform::learning::{LearningKernels, RoundRobin, Rule, Step};
+use crate::platform::learning::{
+    LearningKernels, Lot, MOST_GRADIENT_ROWS, MOST_LOTS, RoundRobin, Rule, Step,
+};
 use crate::platform::{Indices, Launch, Stream};
 use crate::span::Address;
 use std::ptr::null_mut;
@@ -40,6 +42,10 @@ pub struct GroupArgs {
     pub zeros_at: *mut Address,
     pub id_bytes: u32,
     pub ascends: u32,
+    pub lots: u32,
+    pub reserved: u32,
+    pub lot_firsts: [u32; MOST_LOTS],
+    pub lot_positions: [u32; MOST_LOTS],
 }
 
 /// `wmk_step_args`.
@@ -265,6 +271,31 @@ fn group_args(step: &Step<'_>) -> Result<GroupArgs> {
         "a gradient step with {} gradients for one rank; the kernels for GPUs take up to {MOST_SORTED}",
         step.ids.count
     );
+    let rows = |k: usize, lot: &Lot| {
+        let end = step
+            .lots
+            .get(k + 1)
+            .map_or(step.ids.count as u64, |next| next.first);
+        lot.row + (end - lot.first)
+    };
+    ensure!(
+        step.lots.len() <= MOST_LOTS
+            && step
+                .lots
+                .iter()
+                .enumerate()
+                .all(|(k, lot)| rows(k, lot) <= MOST_GRADIENT_ROWS),
+        Logic,
+        "a gradient step with gradients in {:?}; up to {MOST_LOTS} lots of fewer than {MOST_GRADIENT_ROWS} rows together are taken",
+        step.lots
+    );
+    let of_lots = |what: fn(&Lot) -> u64| {
+        let mut words = [0; MOST_LOTS];
+        for (word, lot) in words.iter_mut().zip(step.lots) {
+            *word = what(lot) as u32;
+        }
+        words
+    };
     Ok(GroupArgs {
         ids: step.ids.address,
         count: step.ids.count as u64,
@@ -278,6 +309,10 @@ fn group_args(step: &Step<'_>) -> Result<GroupArgs> {
         zeros_at: null_mut(),
         id_bytes: step.ids.dtype.size_bytes() as u32,
         ascends: 0,
+        lots: step.lots.len() as u32,
+        reserved: 0,
+        lot_firsts: of_lots(|lot| lot.first),
+        lot_positions: of_lots(|lot| lot.row),
     })
 }
 
@@ -360,6 +395,7 @@ mod tests {
                 row_stride_bytes: 36,
                 dtype: DType::Float,
             },
+            lots: &[Lot { first: 0, row: 5 }, Lot { first: 4, row: 20 }],
             cols: 9,
             first_row: 100,
             rows: 50,
@@ -388,6 +424,10 @@ mod tests {
     #[test]
     fn arguments_are_those_of_the_step() {
         let group = group_args(&step()).unwrap();
+        assert_eq!(
+            (group.lots, group.lot_firsts[1], group.lot_positions[..3].to_vec()),
+            (2, 4, vec![5, 20, 0])
+        );
         assert_eq!(
             (
                 group.ids,
@@ -478,6 +518,22 @@ mod tests {
 
     #[test]
     fn what_the_kernels_do_not_take_is_refused() {
+        let far = [Lot {
+            first: 0,
+            row: MOST_GRADIENT_ROWS - 6,
+        }];
+        let error = group_args(&Step { lots: &far, ..step() }).unwrap_err();
+        assert_eq!(error.kind, Kind::Logic);
+        let crowd = [Lot { first: 0, row: 0 }; MOST_LOTS + 1];
+        assert_eq!(
+            group_args(&Step {
+                lots: &crowd,
+                ..step()
+            })
+            .unwrap_err()
+            .kind,
+            Kind::Logic
+        );
         let mut many = step();
         many.ids.count = MOST_SORTED + 1;
         assert_eq!(group_args(&many).unwrap_err().kind, Kind::NotSupported);
@@ -497,8 +553,8 @@ mod tests {
     fn layouts_are_those_of_the_header() {
         let structs = layouts! {
             GroupArgs = "wmk_group_args" {
-                ids, count, first_row, rows, scratch, scratch_bytes, needed_bytes, rows_at, positions_at, zeros_at, id_bytes,
-                ascends
+                ids, count, first_row, rows, scratch, scratch_bytes, needed_bytes, rows_at, positions_at, zeros_at, id_bytes, ascends,
+                lots, reserved, lot_firsts, lot_positions
             }
             StepArgs = "wmk_step_args" {
                 sorted_rows, positions, zeros, count, rows, gradients, gradient_stride_bytes, cols, table, table_stride_bytes,
@@ -517,6 +573,7 @@ mod tests {
             SetArgs = "wmk_set_args" { values, count, value, reserved }
         };
         let constants = [
+            format!("WMK_GROUP_LOTS == {MOST_LOTS}"),
             format!("wmk::optimizer_sgd == {}", OptimizerKind::Sgd as u32),
             format!("wmk::optimizer_lazy_adam == {}", OptimizerKind::LazyAdam as u32),
             format!("wmk::optimizer_rms_prop == {}", OptimizerKind::RmsProp as u32),

@@ -149,10 +149,17 @@ impl CudaPlatform {
         } else {
             Location::Host
         };
-        let mover = agree(boot, &[], StreamCopies::new(&self.gpu))?;
+        let movers = StreamCopies::new(&self.gpu).and_then(|mover| {
+            let window = match location {
+                Location::Device => Some(StreamCopies::new(&self.gpu)?),
+                _ => None,
+            };
+            Ok((mover, window))
+        });
+        let (mover, window) = agree(boot, &[], movers)?;
         let part_bytes = (STAGING_BYTES / boot.size()).clamp(LEAST_PART_BYTES, MOST_PART_BYTES);
         Ok(Box::new(StagedTransport::create(
-            mover, self, location, part_bytes, boot,
+            mover, window, self, location, part_bytes, boot,
         )?))
     }
 }

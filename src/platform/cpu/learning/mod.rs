@@ -13,7 +13,7 @@ use super::split::room;
 use crate::error::Result;
 use crate::kinds::DType;
 use crate::platform::Indices;
-use crate::platform::learning::{RUN_GRADIENTS, RoundRobin, Step};
+use crate::platform::learning::{Lot, RUN_GRADIENTS, RoundRobin, Step};
 use crate::span::Address;
 use rayon::slice::ParallelSliceMut;
 use rule::{RowPowers, apply};
@@ -129,11 +129,16 @@ pub fn step(step: &Step<'_>) -> Result<()> {
 fn sorted_pairs(step: &Step<'_>) -> Result<Vec<Pair>> {
     let ids = Ids::new(&step.ids);
     let mut pairs = room(step.ids.count)?;
-    for i in 0..step.ids.count {
-        // SAFETY: `i` is below the count.
-        let row = unsafe { ids.get(i) }.wrapping_sub(step.first_row);
-        if row < step.rows {
-            pairs.push((row, i as u64));
+    let all = [Lot { first: 0, row: 0 }];
+    let lots = if step.lots.is_empty() { &all[..] } else { step.lots };
+    for (k, lot) in lots.iter().enumerate() {
+        let end = lots.get(k + 1).map_or(step.ids.count as u64, |next| next.first);
+        for i in lot.first..end {
+            // SAFETY: `i` is below the count.
+            let row = unsafe { ids.get(i as usize) }.wrapping_sub(step.first_row);
+            if row < step.rows {
+                pairs.push((row, lot.row + i - lot.first));
+            }
         }
     }
     let bytes = pairs.len() * size_of::<Pair>();

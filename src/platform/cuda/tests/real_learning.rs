@@ -48,6 +48,7 @@ impl Case {
                 row_stride_bytes: self.gradient_stride * self.gradient_dtype.size_bytes(),
                 dtype: self.gradient_dtype,
             },
+            lots: &[],
             cols: self.cols,
             first_row: self.first_row,
             rows: self.rows as u64,
