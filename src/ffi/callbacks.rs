@@ -10,7 +10,7 @@ use super::wholememory::library::wholememory_error_code_t;
 use crate::error::{Error, Kind, Result, fail};
 use crate::kinds::{AllocationType, DType};
 use crate::ops::{Buffers, Scratch};
-use crate::platform::{Stream, Words, current};
+use crate::platform::{Stream, Words, current, forget_current};
 use crate::span::Address;
 use crate::tensor::{Description, memory_size_bytes};
 use std::cell::{Cell, UnsafeCell};
@@ -66,6 +66,7 @@ impl Held {
         shim: impl FnOnce(*mut *mut c_void, *mut c_char, usize) -> c_int,
     ) -> Result<()> {
         let mut text: [c_char; TEXT_BYTES] = [0; TEXT_BYTES];
+        forget_current();
         if shim(self.kept.as_ptr(), text.as_mut_ptr(), TEXT_BYTES) == 0 {
             return Ok(());
         }

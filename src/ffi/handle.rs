@@ -149,7 +149,7 @@ impl<E: Entry> Table<E> {
         Ok(dress(T::NUMBER, state.generation, slot))
     }
 
-    fn look<T: Kinded>(&self, value: usize) -> Option<(Arc<T>, bool)>
+    fn look<T: Kinded, R>(&self, value: usize, with: impl FnOnce(&Arc<T>, bool) -> R) -> Option<R>
     where
         E: Holds<T>,
     {
@@ -162,7 +162,7 @@ impl<E: Entry> Table<E> {
             return None;
         }
         let object = state.entry.as_ref()?.find()?;
-        Some((object.clone(), state.tombstone))
+        Some(with(object, state.tombstone))
     }
 
     /// The live object behind a handle that the caller passed as `name`.
@@ -172,10 +172,10 @@ impl<E: Entry> Table<E> {
     where
         E: Holds<T>,
     {
-        match self.look(value) {
-            Some((object, false)) => Ok(object),
-            _ => Err(self.refusal::<T>(name, value)),
-        }
+        self.read(name, value, |object: &Arc<T>, dead| {
+            (!dead).then(|| object.clone())
+        })?
+        .ok_or_else(|| self.refusal::<T>(name, value))
     }
 
     /// As [`Table::live`], but gives tombstones too, with `true`.
@@ -183,7 +183,23 @@ impl<E: Entry> Table<E> {
     where
         E: Holds<T>,
     {
-        self.look(value).ok_or_else(|| self.refusal::<T>(name, value))
+        self.read(name, value, |object, dead| (object.clone(), dead))
+    }
+
+    /// What `with` takes of an object or tombstone (`true`) without keeping it; `with` locks nothing and does not wait.
+    /// # Errors
+    /// Those of [`Table::live`].
+    pub(crate) fn read<T: Kinded, R>(
+        &self,
+        name: &str,
+        value: usize,
+        with: impl FnOnce(&Arc<T>, bool) -> R,
+    ) -> Result<R>
+    where
+        E: Holds<T>,
+    {
+        self.look(value, with)
+            .ok_or_else(|| self.refusal::<T>(name, value))
     }
 
     /// Turns a live object into a tombstone; false if it was not live.

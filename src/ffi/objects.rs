@@ -338,30 +338,30 @@ impl TensorObject {
             .as_ref()
             .map_or_else(|| self.description(), |(_, root)| root.description())
     }
-
-    pub(crate) fn operand(&self) -> Operand {
-        Operand {
-            description: self.description(),
-            storage: self.storage.clone(),
-        }
-    }
 }
 
 /// The tensor behind a handle as an operation sees it.
 pub(crate) fn operand(name: &str, value: *const impl Sized) -> Result<Operand> {
-    Ok(TABLE.live::<TensorObject>(name, address(value).0)?.operand())
+    let (operand, refusal) = table_operand(name, value)?;
+    refusal.map(|()| operand)
 }
 
 /// The tensor that decides who takes part in an operation. One that was destroyed with its memory is given too, with the
 /// refusal: its rank takes part with nothing, so that the others do not wait.
 pub(crate) fn table_operand(name: &str, value: *const impl Sized) -> Result<(Operand, Result<()>)> {
     let value = address(value).0;
-    let (tensor, dead) = TABLE.live_or_tombstone::<TensorObject>(name, value)?;
+    // Written where it stays: a description is long, and every call makes three operands.
+    let mut operand = Operand::none();
+    let dead = TABLE.read(name, value, |tensor: &Arc<TensorObject>, dead| {
+        operand.description = tensor.description();
+        operand.storage = tensor.storage.clone();
+        dead
+    })?;
     let refusal = match dead {
         true => TABLE.live::<TensorObject>(name, value).map(drop),
         false => Ok(()),
     };
-    Ok((tensor.operand(), refusal))
+    Ok((operand, refusal))
 }
 
 /// An operand that is missing: the operation still runs with none, since it may be collective; the first failure is kept.

@@ -100,6 +100,11 @@ impl Mapping {
 pub struct MappedBases(pub(super) Arc<Mapping>);
 
 impl MappedBases {
+    /// The base of the one range over all partitions, where there is one.
+    pub fn flat(&self) -> Option<Address> {
+        self.0.flat()
+    }
+
     /// True once: for the first that is about to write all of the own partition.
     pub(super) fn first_fill(&self) -> bool {
         self.0.fresh.swap(false, Ordering::Relaxed)

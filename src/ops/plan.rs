@@ -40,11 +40,13 @@ impl Operation {
 pub enum Holder<'a> {
     /// The caller's storage pointer.
     Pointer(Address),
-    /// A handle; `flat` is the base of the one range over all partitions, where there is one.
+    /// A handle; `flat` is the base of the one range over all partitions, where there is one, and `alone` that of the only rank's
+    /// partition, where there is only one rank and its rows need not be exchanged.
     Handle {
         memory_type: MemoryType,
         partition: &'a Partition,
         flat: Option<Address>,
+        alone: Option<Address>,
     },
 }
 
@@ -323,21 +325,28 @@ pub fn place(
         Holder::Handle {
             partition,
             flat,
+            alone,
             memory_type,
         } => {
             let rows = rows_held(partition, matrix)?;
+            let in_one = |base: Address| {
+                // An offset beyond the handle comes with no rows at all, so its product is never used.
+                let offset_bytes = (matrix.storage_offset as usize).wrapping_mul(matrix.dtype.size_bytes());
+                Placement::Flat(if rows == 0 {
+                    base
+                } else {
+                    base.offset_bytes(offset_bytes)
+                })
+            };
             let placement = match flat {
-                Some(base) => {
-                    // An offset beyond the handle comes with no rows at all, so its product is never used.
-                    let offset_bytes =
-                        (matrix.storage_offset as usize).wrapping_mul(matrix.dtype.size_bytes());
-                    Placement::Flat(if rows == 0 {
-                        base
-                    } else {
-                        base.offset_bytes(offset_bytes)
-                    })
+                Some(base) => in_one(base),
+                None => {
+                    let in_row = window_in_row(matrix, row_stride_bytes, memory_type)?;
+                    match alone {
+                        Some(base) => in_one(base),
+                        None => place_in_ranks(partition, matrix, &in_row, row_stride_bytes, rows)?,
+                    }
                 }
-                None => place_in_ranks(partition, matrix, row_stride_bytes, rows, memory_type)?,
             };
             Ok((placement, rows, row_stride_bytes))
         }
@@ -352,23 +361,21 @@ fn rows_held(partition: &Partition, matrix: &Matrix) -> Result<u64> {
         "table has storage offset {}, which is before the beginning of its memory",
         matrix.storage_offset
     );
-    let elements = (partition.total_bytes() / matrix.dtype.size_bytes()) as i128;
-    let room = elements - i128::from(matrix.storage_offset) - i128::from(matrix.cols);
-    let held = match (room, matrix.stride) {
-        (..0, _) => 0,
-        (_, 0) => i128::from(matrix.rows),
-        (_, stride) => room / i128::from(stride) + 1,
+    // No operand is negative and no handle has more than isize::MAX bytes, so every difference has 64 bits but the last.
+    let elements = (partition.total_bytes() / matrix.dtype.size_bytes()) as i64;
+    let held = match (
+        (elements - matrix.storage_offset).checked_sub(matrix.cols),
+        matrix.stride,
+    ) {
+        (None | Some(..0), _) => 0,
+        (_, 0) => matrix.rows,
+        (Some(room), stride) => (room / stride).saturating_add(1),
     };
-    Ok(held.min(i128::from(matrix.rows)) as u64)
+    Ok(held.min(matrix.rows) as u64)
 }
 
-fn place_in_ranks(
-    partition: &Partition,
-    matrix: &Matrix,
-    row_stride_bytes: usize,
-    rows: u64,
-    memory_type: MemoryType,
-) -> Result<Placement> {
+/// The window of a table whose ranks are apart, inside its row.
+fn window_in_row(matrix: &Matrix, row_stride_bytes: usize, memory_type: MemoryType) -> Result<Matrix> {
     ensure!(
         row_stride_bytes > 0,
         InvalidInput,
@@ -380,6 +387,16 @@ fn place_in_ranks(
         ..*matrix
     };
     check_column_window(&in_row, memory_type)?;
+    Ok(in_row)
+}
+
+fn place_in_ranks(
+    partition: &Partition,
+    matrix: &Matrix,
+    in_row: &Matrix,
+    row_stride_bytes: usize,
+    rows: u64,
+) -> Result<Placement> {
     let first_row = (matrix.storage_offset / matrix.stride) as u64;
     let starts = &partition.starts_bytes;
     let ranks = starts.len() - 1;

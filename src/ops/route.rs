@@ -10,7 +10,7 @@ use super::serving::take_part;
 use super::{Buffers, Scratch, exchange, hierarchy};
 use crate::comm::{Communicator, Session};
 use crate::error::{Result, ensure};
-use crate::kinds::{AllocationType, DType, Location, MemoryType};
+use crate::kinds::{AllocationType, DType};
 use crate::log::say_rank;
 use crate::memory::{MappedBases, Memory, Route};
 use crate::platform::learning::RoundRobin;
@@ -90,9 +90,9 @@ impl Call<'_> {
         })
     }
 
-    fn plan_on(&self, memory: &Memory) -> Result<Planned<'_>> {
+    fn plan_on(&self, memory: &Memory, held: Holder<'_>) -> Result<Planned<'_>> {
         let comm = memory.communicator();
-        let mut planned = self.plan(comm.platform(), holder(memory)?)?;
+        let mut planned = self.plan(comm.platform(), held)?;
         if let Some(plan) = &planned {
             say_rank!(Trace, comm.rank(), "{plan}, {:?} route", memory.route());
         }
@@ -143,7 +143,11 @@ impl Call<'_> {
         }
         let partitions = memory.mapped_bases()?;
         let platform = memory.communicator().platform();
-        platform.within_on(self.stream, &mut || match self.plan_on(memory)? {
+        let mut held = holder(memory, &partitions);
+        if let (Holder::Handle { alone, .. }, [base]) = (&mut held, &*partitions) {
+            *alone = Some(*base);
+        }
+        platform.within_on(self.stream, &mut || match self.plan_on(memory, held)? {
             (Some(plan), _ids) => self.launch(platform, &plan, &plan.bases(&partitions)),
             (None, _) => Ok(()),
         })
@@ -163,7 +167,7 @@ impl Call<'_> {
         // The lease keeps the memory mapped until the call is over, also for the requests of others.
         let lease = memory.mapped_bases();
         let planned = prior.and_then(|()| match &lease {
-            Ok(_) => self.plan_on(memory),
+            Ok(lease) => self.plan_on(memory, holder(memory, lease)),
             Err(dead) => Err(dead.clone()),
         });
         let ((plan, _ids), own_failure) = match planned {
@@ -249,18 +253,13 @@ impl Call<'_> {
 }
 
 /// What a table on a handle lies on.
-/// # Errors
-/// INVALID_INPUT for a handle that was freed.
-pub fn holder(memory: &Memory) -> Result<Holder<'_>> {
-    let flat = match (memory.memory_type(), memory.location()) {
-        (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => Some(memory.global_pointer()?),
-        _ => None,
-    };
-    Ok(Holder::Handle {
+pub fn holder<'a>(memory: &'a Memory, lease: &MappedBases) -> Holder<'a> {
+    Holder::Handle {
         memory_type: memory.memory_type(),
         partition: memory.partition(),
-        flat,
-    })
+        flat: lease.flat(),
+        alone: None,
+    }
 }
 
 /// The plan, and the block that its ids lie in if they are not the caller's.

@@ -21,6 +21,7 @@ use crate::kinds::{DType, Location};
 use crate::span::Address;
 pub use bootstrap::{Bootstrap, Term, agree, agree_or};
 pub use choice::{at_init, bind, current, device_properties, fork_device_count, trim_scratch};
+pub use cuda::forget_current;
 use std::sync::Arc;
 
 /// A CUDA stream as the caller gave it (0 is the default stream). The CPU platform ignores it.

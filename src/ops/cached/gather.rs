@@ -115,6 +115,7 @@ impl<'a> CachedCall<'a> {
                 memory_type: memory.memory_type(),
                 partition: memory.partition(),
                 flat: None,
+                alone: None,
             },
             indices: &indices.description,
             indices_data: Data::of(indices, "indices")?,

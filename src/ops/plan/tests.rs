@@ -1,3 +1,5 @@
+mod placing;
+
 use super::*;
 use crate::kinds::DType::*;
 
@@ -23,6 +25,7 @@ struct Case {
     rows: Description,
     memory_type: Option<MemoryType>,
     flat: bool,
+    alone: bool,
     table_pointer: usize,
     indices_data: Data,
     rows_data: Data,
@@ -39,6 +42,7 @@ fn case() -> Case {
         rows: describe(&[3, 4], &[4, 1], 0, Float.raw()),
         memory_type: None,
         flat: false,
+        alone: false,
         table_pointer: 0x10000,
         indices_data: Data::Pointer(Address(0x20000)),
         rows_data: Data::Pointer(Address(0x30000)),
@@ -70,6 +74,7 @@ impl Case {
                 memory_type,
                 partition: &partition,
                 flat: self.flat.then_some(Address(self.table_pointer)),
+                alone: self.alone.then_some(Address(self.table_pointer)),
             },
         };
         plan(&Request {
@@ -505,93 +510,4 @@ fn ids_may_name_what_description_and_handle_both_hold() {
     assert_eq!(rows(&case), 1000);
     case.starts_bytes = vec![0, 8, 15];
     assert_eq!(rows(&case), 0);
-}
-
-#[test]
-fn tables_that_are_apart_have_rows_inside_partitions() {
-    for memory_type in [
-        MemoryType::Chunked,
-        MemoryType::Distributed,
-        MemoryType::Hierarchy,
-    ] {
-        let mut case = Case::on(memory_type);
-        case.table.storage_offset = 4;
-        let plan = case.planned();
-        assert_eq!(
-            plan.placement,
-            Placement::Ranks {
-                start_rows: vec![0, 3, 6, 9, 10],
-                first_row: 0,
-                partition_rows: vec![0, 3, 6, 9],
-                offset_bytes: 16,
-            }
-        );
-        case.table.sizes[0] = 7;
-        let plan = case.planned();
-        let Placement::Ranks { start_rows, .. } = &plan.placement else {
-            panic!()
-        };
-        assert_eq!(*start_rows, [0, 3, 6, 7, 7]);
-        assert_eq!(plan.table_rows, 7);
-
-        case.starts_bytes = vec![0, 96, 200, 288, 320];
-        check_one(
-            "cut row",
-            &case,
-            &Fails(Kind::InvalidValue, "rank 2 begins at byte 200"),
-        );
-        case.starts_bytes = vec![0, 96, 192, 288, 313];
-        assert_eq!(case.planned().table_rows, 7);
-        case.table.storage_offset = 5;
-        check_one(
-            "window leaves the row",
-            &case,
-            &Fails(Kind::InvalidInput, "columns 5 to 9"),
-        );
-        (case.table.storage_offset, case.table.strides[0]) = (0, 0);
-        check_one("stride 0", &case, &Fails(Kind::InvalidInput, "row stride 0"));
-        (case.table.sizes[0], case.table.strides[0]) = (1, i64::MAX);
-        check_one("wild stride", &case, &Fails(Kind::InvalidInput, "row stride 9"));
-    }
-}
-
-#[test]
-fn a_row_window_is_placed_in_chunks_and_refused_elsewhere() {
-    let mut case = Case::on(MemoryType::Chunked);
-    case.table = describe(&[5, 4], &[8, 1], 8 * 4 + 2, Float.raw());
-    let plan = case.planned();
-    let Placement::Ranks { start_rows, .. } = &plan.placement else {
-        panic!()
-    };
-    assert_eq!(*start_rows, [0, 0, 2, 5, 5]);
-    let bases: Vec<Address> = [0x1000, 0x2000, 0x3000, 0x4000].map(Address).into();
-    let bases = plan.bases(&bases);
-    // Row 0 of the window is row 4 of the handle: the second row of rank 1.
-    assert_eq!(bases[1], Address(0x2000 + 32));
-    assert_eq!(bases[2], Address(0x3000));
-    let table = plan.table(&bases);
-    assert_eq!(
-        (table.rows, table.offset_bytes, table.row_stride_bytes, table.cols),
-        (5, 8, 32, 4)
-    );
-
-    case.memory_type = Some(MemoryType::Distributed);
-    check_one(
-        "rows refused",
-        &case,
-        &Fails(Kind::InvalidInput, "must lie inside its rows"),
-    );
-}
-
-#[test]
-fn empty_handles_have_no_rows() {
-    for memory_type in [
-        MemoryType::Continuous,
-        MemoryType::Chunked,
-        MemoryType::Distributed,
-    ] {
-        let mut case = Case::on(memory_type);
-        case.starts_bytes = vec![0; 5];
-        assert_eq!(case.planned().table_rows, 0);
-    }
 }

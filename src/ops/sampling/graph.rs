@@ -26,13 +26,12 @@ impl Located {
     /// INVALID_INPUT for sizes and offsets below 0, for memory that was freed or cannot be reached.
     fn new(name: &str, operand: &Operand, platform: &dyn Platform) -> Result<Located> {
         let matrix = as_column(name, operand)?;
-        let lease = match &operand.storage {
-            Storage::Memory(memory) => Some(memory.mapped_bases()?),
-            Storage::Pointer(_) => None,
-        };
-        let held = match &operand.storage {
-            Storage::Memory(memory) => holder(memory)?,
-            Storage::Pointer(address) => Holder::Pointer(*address),
+        let (held, lease) = match &operand.storage {
+            Storage::Memory(memory) => {
+                let lease = memory.mapped_bases()?;
+                (holder(memory, &lease), Some(lease))
+            }
+            Storage::Pointer(address) => (Holder::Pointer(*address), None),
         };
         let (placement, size, stride_bytes) =
             place(held, &matrix, &|address| platform.can_reach(address)).map_err(|e| e.within(name))?;

@@ -155,37 +155,34 @@ impl Gpu {
     /// # Errors
     /// COMMUNICATION_ERROR in a forked child, CUDA_ERROR.
     pub fn enter(&self) -> Result<Entered> {
-        // From here on the drop takes back what was done.
-        let mut entered = self.enter_to_enqueue()?;
-        if !RELAXED.get() {
-            let mut mode = CAPTURE_MODE_RELAXED;
-            // SAFETY: the mode goes in and comes out.
-            unsafe { drive!(self.functions, cuThreadExchangeStreamCaptureMode(&mut mode)) }?;
-            entered.former_mode = Some(mode);
-            RELAXED.set(true);
-        }
-        Ok(entered)
+        self.enter_to_enqueue()?.relax()
     }
 
-    /// The same for what may be called at any time: questions, and work for streams.
+    /// The same for what may be called at any time: questions, and work for streams. Inside of another guard for this GPU the
+    /// driver is not asked again what is current.
     /// # Errors
     /// Those of [`enter`](Gpu::enter).
     pub fn enter_to_enqueue(&self) -> Result<Entered> {
         self.check_alive()?;
         let functions = self.functions;
-        let mut current: CUcontext = std::ptr::null_mut();
-        // SAFETY: the outputs outlive the calls; the context is retained for the life of `self`.
-        let pushed = unsafe {
-            drive!(functions, cuCtxGetCurrent(&mut current))?;
-            let other = current as usize != self.context;
-            if other {
-                drive!(functions, cuCtxPushCurrent_v2(self.context as CUcontext))?;
+        let known = KNOWN.get();
+        let mut pushed = false;
+        if known != self.context {
+            let mut current: CUcontext = std::ptr::null_mut();
+            // SAFETY: the outputs outlive the calls; the context is retained for the life of `self`.
+            unsafe {
+                drive!(functions, cuCtxGetCurrent(&mut current))?;
+                pushed = current as usize != self.context;
+                if pushed {
+                    drive!(functions, cuCtxPushCurrent_v2(self.context as CUcontext))?;
+                }
             }
-            other
-        };
+            KNOWN.set(self.context);
+        }
         Ok(Entered {
             functions,
             pushed,
+            known_before: known,
             former_mode: None,
         })
     }
@@ -194,9 +191,10 @@ impl Gpu {
     /// # Errors
     /// Those of [`enter`](Gpu::enter).
     pub fn enter_on(&self, stream: Stream) -> Result<Entered> {
+        let entered = self.enter_to_enqueue()?;
         match self.is_capturing(stream) {
-            Ok(false) => self.enter_to_enqueue(),
-            Ok(true) | Err(_) => self.enter(),
+            Ok(false) => Ok(entered),
+            Ok(true) | Err(_) => entered.relax(),
         }
     }
 
@@ -358,48 +356,58 @@ impl Gpu {
         if address.is_null() {
             return false;
         }
-        let (kind, device, reached) = self.memory_at(address);
-        let elsewhere = kind == DEVICE_MEMORY && device != self.device && reached == 0;
-        !elsewhere && (kind != UNKNOWN_MEMORY || self.facts.reads_pageable)
+        let (mut kind, mut device, mut reached) = (UNKNOWN_MEMORY, self.device, 0u64);
+        let kind_asked = (
+            PointerAttribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            (&raw mut kind).cast(),
+        );
+        let device_asked = (
+            PointerAttribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+            (&raw mut device).cast(),
+        );
+        let reached_asked = (
+            PointerAttribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+            (&raw mut reached).cast(),
+        );
+        // Every call needs the answer, and each attribute takes time: only memory of another GPU is asked for its access.
+        let answered = match self.is_only_one {
+            true => self.ask(address, [kind_asked]),
+            false => self.ask(address, [kind_asked, device_asked]),
+        };
+        let kind = if answered { kind } else { UNKNOWN_MEMORY };
+        if kind == DEVICE_MEMORY && device != self.device {
+            return self.ask(address, [reached_asked]) && reached != 0;
+        }
+        kind != UNKNOWN_MEMORY || self.facts.reads_pageable
     }
 
     /// True for memory of the host that is registered with the driver.
     pub fn is_on_host(&self, address: Address) -> bool {
-        self.memory_at(address).0 == HOST_MEMORY
+        let mut kind = UNKNOWN_MEMORY;
+        let asked = (
+            PointerAttribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            (&raw mut kind).cast(),
+        );
+        self.ask(address, [asked]) && kind == HOST_MEMORY
     }
 
-    /// Of an address the driver's `CUmemorytype` or [`UNKNOWN_MEMORY`], the device it is of, and where this GPU's kernels reach it
-    /// (0: nowhere). Where there is one GPU only the first is asked for: every call needs it, and each question takes time.
-    fn memory_at(&self, address: Address) -> (u32, c_int, u64) {
-        let (mut kind, mut device, mut reached) = (UNKNOWN_MEMORY, self.device, 0u64);
-        let mut attributes = [
-            PointerAttribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-            PointerAttribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-            PointerAttribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-        ];
-        let mut values: [*mut c_void; 3] = [
-            (&raw mut kind).cast(),
-            (&raw mut device).cast(),
-            (&raw mut reached).cast(),
-        ];
-        let asked = if self.is_only_one {
-            1
-        } else {
-            attributes.len() as c_uint
-        };
+    /// Asks the driver for attributes of an address, each with a place of its size. False where it does not answer.
+    fn ask<const N: usize>(&self, address: Address, asked: [(PointerAttribute, *mut c_void); N]) -> bool {
+        let mut attributes = asked.map(|(attribute, _)| attribute);
+        let mut values = asked.map(|(_, value)| value);
         let Ok(_entered) = self.enter_to_enqueue() else {
-            return (UNKNOWN_MEMORY, device, reached);
+            return false;
         };
         // SAFETY: as many attributes as places of their sizes, which outlive the call.
         let code = unsafe {
             (self.functions.cuPointerGetAttributes)(
-                asked,
+                N as c_uint,
                 attributes.as_mut_ptr(),
                 values.as_mut_ptr(),
                 address.0 as u64,
             )
         };
-        (if code == 0 { kind } else { UNKNOWN_MEMORY }, device, reached)
+        code == 0
     }
 }
 
@@ -415,21 +423,48 @@ impl Drop for Gpu {
 thread_local! {
     /// This thread is inside an [`Entered`] already.
     static RELAXED: Cell<bool> = const { Cell::new(false) };
+    /// The context that a guard of this thread has found or made current, while only the library's own code has run; else 0.
+    static KNOWN: Cell<usize> = const { Cell::new(0) };
 }
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 pub(super) const CAPTURE_MODE_RELAXED: c_int = 2;
 
+/// To be called before code of the caller's runs on this thread, inside of guards too: it may leave another context current. Guards
+/// that are made from then on ask the driver.
+pub fn forget_current() {
+    KNOWN.set(0);
+}
+
 /// Keeps the GPU's context current; what was current before comes back on drop.
 pub struct Entered {
     functions: &'static Functions,
     pushed: bool,
+    /// [`KNOWN`] before it.
+    known_before: usize,
     /// The thread's mode of recording graphs, where this guard changed it.
     former_mode: Option<c_int>,
 }
 
+impl Entered {
+    fn relax(mut self) -> Result<Entered> {
+        if !RELAXED.get() {
+            let mut mode = CAPTURE_MODE_RELAXED;
+            // SAFETY: the mode goes in and comes out.
+            unsafe { drive!(self.functions, cuThreadExchangeStreamCaptureMode(&mut mode)) }?;
+            self.former_mode = Some(mode);
+            RELAXED.set(true);
+        }
+        Ok(self)
+    }
+}
+
 impl Drop for Entered {
     fn drop(&mut self) {
+        // What was forgotten meanwhile stays so for the guards around this one.
+        if KNOWN.get() != 0 {
+            KNOWN.set(self.known_before);
+        }
         if let Some(mut mode) = self.former_mode {
             RELAXED.set(false);
             // SAFETY: the mode that the driver gave for this thread.

@@ -37,6 +37,7 @@ mod transport;
 mod vmm;
 mod words;
 
+pub use gpu::forget_current;
 pub use loader::Unusable;
 pub use properties::device_properties;
 

@@ -1,7 +1,8 @@
 use super::*;
 use crate::error::Kind;
+use crate::kinds::DType;
 use crate::platform::process::in_a_forked_child;
-use crate::platform::{Platform, Stream};
+use crate::platform::{Indices, Kernels, Launch, Places, Platform, Rows, Stream, Table};
 use crate::span::Address;
 
 fn seated(change: impl FnOnce(&mut Desk)) -> Arc<World> {
@@ -172,4 +173,99 @@ fn marks_order_streams_and_go() {
     drop(marks);
     drop(platform);
     assert_eq!(world.alive(), "");
+}
+
+/// The driver's functions that `work` calls, in their order.
+fn calls_of(world: &World, work: impl FnOnce()) -> Vec<&'static str> {
+    let before = world.log().len();
+    work();
+    world.log()[before..].iter().map(|(_, name, _)| *name).collect()
+}
+
+/// What a gather of few rows asks the driver, step by step as `ops` does, up to the launch: of each question it takes less time to
+/// move the rows.
+#[test]
+fn a_small_gather_asks_the_driver_little() {
+    let world = seated(|_| {});
+    let platform = CudaPlatform::new(bound().unwrap());
+    let word = super::super::abort::AbortWord::new(&platform.gpu).unwrap();
+    let at = word.address();
+    let table = Table {
+        places: Places::Flat(at),
+        offset_bytes: 0,
+        row_stride_bytes: 512,
+        rows: 1000,
+        cols: 128,
+        dtype: DType::Float,
+    };
+    let ids = Indices {
+        address: at,
+        dtype: DType::Int64,
+        count: 10,
+    };
+    let output = Rows {
+        address: at,
+        row_stride_bytes: 512,
+        dtype: DType::Float,
+    };
+    let gather = |stream: Stream| {
+        let mut steps = || {
+            platform.check_stream(stream)?;
+            assert!(platform.can_reach(output.address) && platform.can_reach(ids.address));
+            let launch = Launch {
+                stream,
+                ..Launch::default()
+            };
+            assert_eq!(platform.gather_workspace_bytes(&table, &ids, launch)?, 0);
+            #[cfg(not(wholememory_kernels))]
+            assert_eq!(
+                platform.gather(&table, &ids, &output, launch).unwrap_err().kind,
+                Kind::NotSupported
+            );
+            Ok(())
+        };
+        platform.within_on(stream, &mut steps).unwrap();
+    };
+    let asked = ["cuPointerGetAttributes", "cuPointerGetAttributes"];
+    let entered = ["cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuStreamIsCapturing"];
+    // The default stream is of every GPU.
+    let calls = calls_of(&world, || gather(Stream(0)));
+    assert_eq!(calls, [&entered[..], &asked, &["cuCtxPopCurrent_v2"]].concat());
+    desk(|d| d.contexts.push(0xC000));
+    let calls = calls_of(&world, || gather(Stream(0x100)));
+    let current = ["cuCtxGetCurrent", "cuStreamIsCapturing", "cuStreamGetCtx"];
+    assert_eq!(calls, [&current[..], &asked].concat());
+    // A recording stream relaxes the thread's mode meanwhile.
+    let calls = calls_of(&world, || gather(Stream(0x300)));
+    let mode = ["cuThreadExchangeStreamCaptureMode"];
+    assert_eq!(
+        calls,
+        [&current[..2], &mode, &current[2..], &asked, &mode].concat()
+    );
+}
+
+/// A function of the caller may leave any context current; what the library does then is done in its own again.
+#[test]
+fn a_context_that_the_caller_left_is_noticed_in_the_middle_of_a_call() {
+    let world = seated(|_| {});
+    let gpu = bound().unwrap();
+    let on_top = || desk(|d| d.contexts.last().copied());
+    let outer = gpu.enter().unwrap();
+    let inner = gpu.enter_to_enqueue().unwrap();
+    assert_eq!(calls_of(&world, || drop(gpu.enter_to_enqueue())), [""; 0]);
+    crate::platform::forget_current();
+    desk(|d| d.contexts.push(0xBEEF));
+    for guard in [inner, outer] {
+        let again = gpu.enter_to_enqueue().unwrap();
+        assert_eq!(on_top(), Some(0xC000));
+        drop(again);
+        assert_eq!(on_top(), Some(0xBEEF));
+        // Guards take away what they pushed themselves, so the caller's comes off first, as it must.
+        desk(|d| d.contexts.retain(|c| *c != 0xBEEF));
+        drop(guard);
+        desk(|d| d.contexts.push(0xBEEF));
+    }
+    desk(|d| d.contexts.clear());
+    assert_eq!(gpu.is_capturing(Stream(0)).ok(), Some(false));
+    assert!(on_top().is_none());
 }
