@@ -166,26 +166,25 @@ impl Gpu {
         self.check_alive()?;
         let functions = self.functions;
         let known = KNOWN.get();
-        let mut entered = Entered {
-            functions,
-            pushed: false,
-            known_before: None,
-            former_mode: None,
-        };
+        let mut pushed = false;
         if known != self.context {
             let mut current: CUcontext = std::ptr::null_mut();
             // SAFETY: the outputs outlive the calls; the context is retained for the life of `self`.
             unsafe {
                 drive!(functions, cuCtxGetCurrent(&mut current))?;
-                if current as usize != self.context {
+                pushed = current as usize != self.context;
+                if pushed {
                     drive!(functions, cuCtxPushCurrent_v2(self.context as CUcontext))?;
-                    entered.pushed = true;
                 }
             }
             KNOWN.set(self.context);
-            entered.known_before = Some(known);
         }
-        Ok(entered)
+        Ok(Entered {
+            functions,
+            pushed,
+            known_before: known,
+            former_mode: None,
+        })
     }
 
     /// [`enter`](Gpu::enter) for an operation on a stream: as little as the stream's state allows.
@@ -441,8 +440,8 @@ pub fn forget_current() {
 pub struct Entered {
     functions: &'static Functions,
     pushed: bool,
-    /// [`KNOWN`] before it, where it changed that.
-    known_before: Option<usize>,
+    /// [`KNOWN`] before it.
+    known_before: usize,
     /// The thread's mode of recording graphs, where this guard changed it.
     former_mode: Option<c_int>,
 }
@@ -463,10 +462,8 @@ impl Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         // What was forgotten meanwhile stays so for the guards around this one.
-        if let Some(before) = self.known_before
-            && KNOWN.get() != 0
-        {
-            KNOWN.set(before);
+        if KNOWN.get() != 0 {
+            KNOWN.set(self.known_before);
         }
         if let Some(mut mode) = self.former_mode {
             RELAXED.set(false);
