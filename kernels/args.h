@@ -33,12 +33,16 @@ typedef struct wmk_rows_args {
   wmk_table table;
   const void *ids;
   uint64_t count;
-  // NULL, or `count` positions: ids are taken, and plain rows moved, in this order.
+  // NULL, or `count` positions: the ids there are taken, and the plain rows there moved, in this order.
   const uint32_t *order;
+  // NULL, or the same in wide numbers where there is no order.
+  const int64_t *positions;
   // NULL, or on the device: how many of the `count` (in their order) there are.
   const uint32_t *count_at;
   uint64_t plain;
   uint64_t plain_stride_bytes;
+  // Plain rows that there are, for reading past the end of one; 0: `count`.
+  uint64_t plain_rows;
   // Elements of a row; its bytes on either side are below 2^31 - 64.
   uint64_t cols;
   // NULL, or the board of a meeting (wmk_board): the last block arrives there for this rank.
@@ -61,7 +65,8 @@ int wmk_scatter(const wmk_rows_args *args, wmk_stream stream);
 #define WMK_MOST_ORDER_BITS 20
 
 // The numbers 0 to count - 1 of the ids, sorted by bits [shift, shift + bits) of the ids, for reading memory that likes
-// neighbours. Ids that agree in these bits come in no particular order.
+// neighbours. Ids that agree in these bits come in no particular order. With `positions` only the ids there count, of
+// which there are `count`, and their positions, all below 2^32, are sorted.
 typedef struct wmk_order_args {
   const void *ids;
   uint64_t count;  // below 2^31
@@ -73,6 +78,7 @@ typedef struct wmk_order_args {
   uint32_t shift;
   uint32_t bits;  // 1 to WMK_MOST_ORDER_BITS
   uint32_t reserved;
+  const int64_t *positions;  // may be NULL
 } wmk_order_args;
 
 int wmk_order(const wmk_order_args *args, wmk_stream stream);

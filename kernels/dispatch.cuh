@@ -128,10 +128,11 @@ Job<kMost> job_for(const wmk_rows_args &args, const row_shape &shape, bool scatt
                                  args.table.stride_bytes, args.table.rows);
   job.ids = args.ids;
   job.order = args.order;
+  job.positions = args.order == nullptr ? args.positions : nullptr;
   job.count = args.count_at;
   job.plain = args.plain;
   job.plain_stride_bytes = args.plain_stride_bytes;
-  job.plain_rows = args.count;
+  job.plain_rows = args.plain_rows != 0 ? args.plain_rows : args.count;
   job.by = split_of(static_cast<uint32_t>(shape.pieces_per_row));
   job.cols = static_cast<uint32_t>(args.cols);
   job.wide_ids = args.id_bytes == 8;

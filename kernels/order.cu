@@ -19,16 +19,23 @@ static_assert((1u << WMK_MOST_ORDER_BITS) / kPlacesABlock <= kThreads, "a thread
 
 struct Ids {
   const void *at;
+  // NULL, or which of the ids count.
+  const int64_t *positions;
   uint32_t count;
   uint32_t wide;
   uint32_t shift;
   uint32_t places;
 };
 
+__device__ __forceinline__ uint32_t position_of(const Ids &ids, uint32_t i) {
+  return ids.positions != nullptr ? static_cast<uint32_t>(ids.positions[i]) : i;
+}
+
 // The place of id i, or a place that no id has.
 __device__ __forceinline__ uint32_t place_of(const Ids &ids, uint32_t i) {
   if (i >= ids.count) return ids.places;
-  const int64_t id = ids.wide ? static_cast<const int64_t *>(ids.at)[i] : static_cast<const int32_t *>(ids.at)[i];
+  const uint32_t at = position_of(ids, i);
+  const int64_t id = ids.wide ? static_cast<const int64_t *>(ids.at)[at] : static_cast<const int32_t *>(ids.at)[at];
   return static_cast<uint32_t>(static_cast<uint64_t>(id) >> ids.shift) & (ids.places - 1);
 }
 
@@ -103,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) turn_kernel(const Ids ids, uint32_t 
     uint32_t first = 0;
     if (lane == leader && place < ids.places) first = atomicAdd(&places[place], __popc(same));
     const uint32_t turn = __shfl_sync(0xffffffff, first, leader) + __popc(same & ((1u << lane) - 1));
-    if (place < ids.places) order[turn] = i;
+    if (place < ids.places) order[turn] = position_of(ids, i);
   });
 }
 
@@ -135,7 +142,7 @@ cudaError_t order(const wmk_order_args *args, cudaStream_t stream) {
     return cudaSuccess;
   }
   if (!scratch.suffices()) return cudaErrorInvalidValue;
-  const Ids ids = {args->ids, count, args->id_bytes == 8, args->shift, places};
+  const Ids ids = {args->ids, args->positions, count, args->id_bytes == 8, args->shift, places};
   const uint32_t needed = (count + kThreads - 1) / kThreads, blocks = needed < kMostBlocks ? needed : kMostBlocks;
   const cudaError_t code = cudaMemsetAsync(counts, 0, places * sizeof(uint32_t), stream);
   if (code != cudaSuccess) return code;

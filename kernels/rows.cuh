@@ -19,7 +19,9 @@ template <int kMost>
 struct Job {
   places<kMost> table;
   const void *ids;
+  // At most one of the two.
   const uint32_t *order;
+  const int64_t *positions;
   // NULL, or on the device: how many rows there are, `pieces` being for the most there can be.
   const uint32_t *count;
   uint64_t plain;
@@ -85,6 +87,11 @@ __device__ __forceinline__ void locate(const Job<kMost> &job, uint32_t first_pie
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
       if (cells[k].live) row[k] = job.order[row[k]];
+    }
+  } else if (job.positions != nullptr) {
+#pragma unroll
+    for (int k = 0; k < kFlight; k++) {
+      if (cells[k].live) row[k] = static_cast<uint64_t>(job.positions[row[k]]);
     }
   }
   if (job.wide_ids) {

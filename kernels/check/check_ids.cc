@@ -130,11 +130,17 @@ bool unique_case(Random &random, int64_t count, int64_t rows) {
 }
 
 template <class Id>
-bool order_case(Random &random, int64_t count, int64_t rows, uint32_t shift, uint32_t bits) {
-  std::vector<Id> ids(count);
+bool order_case(Random &random, int64_t all, int64_t rows, uint32_t shift, uint32_t bits, bool selected) {
+  std::vector<Id> ids(all);
   for (auto &id : ids) id = random.below(10) == 0 ? static_cast<Id>(-5) : static_cast<Id>(random.below(rows));
-  Device in(count * sizeof(Id));
+  Device in(all * sizeof(Id));
   in.put(ids);
+  // Every other id.
+  const int64_t count = selected ? (all + 1) / 2 : all;
+  std::vector<int64_t> chosen(count);
+  for (int64_t i = 0; i < count; i++) chosen[i] = 2 * i;
+  Device positions(count * sizeof(int64_t));
+  positions.put(chosen);
   uint64_t at = 0;
   wmk_order_args args{};
   args.ids = in.as<void>();
@@ -143,6 +149,7 @@ bool order_case(Random &random, int64_t count, int64_t rows, uint32_t shift, uin
   args.id_bytes = sizeof(Id);
   args.shift = shift;
   args.bits = bits;
+  args.positions = selected ? positions.as<int64_t>() : nullptr;
   Device *scratch = nullptr;
   call(wmk_order, args, scratch);
   const bool inside = at >= scratch->address() && at + count * 4 <= scratch->address() + scratch->bytes();
@@ -153,10 +160,10 @@ bool order_case(Random &random, int64_t count, int64_t rows, uint32_t shift, uin
     const uint64_t mask = (uint64_t{1} << bits) - 1;
     return static_cast<uint64_t>(int64_t{ids[i]}) >> shift & mask;
   };
-  std::vector<bool> seen(count);
+  std::vector<bool> seen(all);
   bool right = inside;
   for (int64_t i = 0; right && i < count; i++) {
-    right = got[i] < count && !seen[got[i]] && (i == 0 || key(got[i - 1]) <= key(got[i]));
+    right = got[i] < all && (!selected || got[i] % 2 == 0) && !seen[got[i]] && (i == 0 || key(got[i - 1]) <= key(got[i]));
     if (right) seen[got[i]] = true;
   }
   if (!right) {
@@ -246,8 +253,10 @@ void check_ids(Tally &tally, Size size) {
   for (int64_t count : few ? Counts{33, 5000} : Counts{1, 33, 5000, 200000}) {
     for (uint32_t bits : {1, 8, 12, 13, 16, 20}) {
       if (few && bits != 8 && bits != 13) continue;
-      tally.count(order_case<int32_t>(random, count, 1 << 20, 20 - bits, bits));
-      tally.count(order_case<int64_t>(random, count, 1ll << 36, 36 - bits, bits));
+      for (bool selected : {false, true}) {
+        tally.count(order_case<int32_t>(random, count, 1 << 20, 20 - bits, bits, selected));
+        tally.count(order_case<int64_t>(random, count, 1ll << 36, 36 - bits, bits, selected));
+      }
     }
   }
   for (int64_t cols : few ? Counts{3} : Counts{1, 3, 257}) {

@@ -98,6 +98,7 @@ struct Case {
   int places;
   uint32_t path, access;
   bool ordered;
+  bool selected;
   int64_t rows, count;
   int cols;
   uint64_t table_stride, plain_stride, column_bytes;
@@ -111,7 +112,10 @@ struct Case {
              "%llu plain %llu, "
              "window at %llu, blocks %u",
              scatter ? "scatter" : "gather", dtype_name(from), dtype_name(to), id_bytes, places, path, access,
-             ordered ? " ordered" : "", static_cast<long long>(rows), static_cast<long long>(count), cols,
+             ordered    ? " ordered"
+             : selected ? " selected"
+                        : "",
+             static_cast<long long>(rows), static_cast<long long>(count), cols,
              static_cast<unsigned long long>(table_stride), static_cast<unsigned long long>(plain_stride),
              static_cast<unsigned long long>(column_bytes), blocks);
     return words;
@@ -149,9 +153,9 @@ std::vector<uint64_t> partition(Random &random, int places, int64_t rows) {
 
 // The device memory that cases use in turn.
 struct Ground {
-  Device table, plain, ids, order;
+  Device table, plain, ids, order, positions;
   explicit Ground(size_t table_bytes = 24 << 20, size_t plain_bytes = 24 << 20)
-      : table(table_bytes), plain(plain_bytes), ids(1 << 20), order(1 << 20) {}
+      : table(table_bytes), plain(plain_bytes), ids(1 << 20), order(1 << 20), positions(1 << 20) {}
 };
 
 // Runs a case; true if every byte is right.
@@ -212,7 +216,13 @@ bool run(Ground &ground, Random &random, const Case &c, uint64_t table_shift, ui
   Image &written = c.scatter ? table : plain;
   Image wanted = written;
   std::vector<uint8_t> nan(written.bytes.size(), 0);
-  for (int64_t i = 0; i < c.count; i++) {
+  std::vector<uint32_t> order(c.count);
+  for (int64_t i = 0; i < c.count; i++) order[i] = i;
+  for (int64_t i = c.count - 1; i > 0; i--) std::swap(order[i], order[random.below(i + 1)]);
+  // Of positions in wide numbers only some are given; what they leave out stays as it was.
+  const int64_t chosen = c.selected ? (c.count + 1) / 2 : c.count;
+  for (int64_t k = 0; k < chosen; k++) {
+    const int64_t i = order[k];
     if (ids[i] < 0 || ids[i] >= c.rows) continue;
     for (int e = 0; e < c.cols; e++) {
       const uint64_t in_table = table_row(ids[i]) + e * table_elt, in_plain = plain_row(i) + e * plain_elt;
@@ -233,10 +243,8 @@ bool run(Ground &ground, Random &random, const Case &c, uint64_t table_shift, ui
   } else {
     ground.ids.put(std::vector<int32_t>(ids.begin(), ids.end()));
   }
-  std::vector<uint32_t> order(c.count);
-  for (int64_t i = 0; i < c.count; i++) order[i] = i;
-  for (int64_t i = c.count - 1; i > 0; i--) std::swap(order[i], order[random.below(i + 1)]);
   if (c.ordered) ground.order.put(order);
+  if (c.selected) ground.positions.put(std::vector<int64_t>(order.begin(), order.begin() + chosen));
   std::vector<uint64_t> bases;
   for (uint64_t begin : at) bases.push_back(ground.table.address() + begin);
 
@@ -244,7 +252,9 @@ bool run(Ground &ground, Random &random, const Case &c, uint64_t table_shift, ui
   args.table = {bases.data(),   c.starts.data(), static_cast<uint64_t>(c.places),
                 c.column_bytes, c.table_stride,  static_cast<uint64_t>(c.rows)};
   args.ids = ground.ids.as<void>();
-  args.count = c.count;
+  args.count = chosen;
+  args.positions = c.selected ? ground.positions.as<int64_t>() : nullptr;
+  args.plain_rows = c.selected ? c.count : 0;
   args.order = c.ordered ? ground.order.as<uint32_t>() : nullptr;
   args.plain = ground.plain.address() + plain_shift;
   args.plain_stride_bytes = c.plain_stride;
@@ -308,6 +318,7 @@ void check_rows(Tally &tally, int rounds, Size size) {
             c.to = to;
             c.places = places;
             c.ordered = random.below(3) == 0;
+            c.selected = !c.ordered && random.below(3) == 0;
             c.rows = random.one_of<int64_t>({0, 1, 2, 7, 100, 333, few ? 100 : 2000});
             c.count = random.one_of<int64_t>({1, 2, 3, 31, 33, 255, few ? 100 : 1001});
             c.cols = static_cast<int>(random.below(3) ? 1 + random.below(70)

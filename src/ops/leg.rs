@@ -4,7 +4,7 @@ use super::{Buffers, Scratch};
 use crate::error::{Error, Kind, Result};
 use crate::kinds::{AllocationType, DType};
 use crate::platform::{
-    Bootstrap, Indices, Launch, Platform, Rows, Shipment, Table, Transport, Workspace, agree,
+    Bootstrap, Indices, Launch, Platform, Rows, Selected, Shipment, Table, Transport, Workspace, agree,
 };
 use crate::span::Address;
 
@@ -129,6 +129,28 @@ impl<'a> Field<'a> {
             .scatter(input, indices, table, self.plain_launch())
     }
 
+    /// [`Kernels::gather_selected`](crate::platform::Kernels::gather_selected), which is not launched for no ids.
+    pub fn gather_selected(&self, table: &Table<'_>, selected: &Selected, output: &Rows) -> Result<()> {
+        if selected.count == 0 {
+            return Ok(());
+        }
+        let kernels = self.platform.kernels();
+        let bytes = kernels.gather_selected_workspace_bytes(table, selected, self.launch)?;
+        with_workspace_if_room(self.buffers, bytes, self.launch, |launch| {
+            kernels.gather_selected(table, selected, output, launch)
+        })
+    }
+
+    /// [`Kernels::scatter_selected`](crate::platform::Kernels::scatter_selected), which is not launched for no ids.
+    pub fn scatter_selected(&self, input: &Rows, selected: &Selected, table: &Table<'_>) -> Result<()> {
+        if selected.count == 0 {
+            return Ok(());
+        }
+        self.platform
+            .kernels()
+            .scatter_selected(input, selected, table, self.plain_launch())
+    }
+
     /// The stream of the call at automatic width.
     pub fn plain_launch(&self) -> Launch {
         Launch {
@@ -173,15 +195,27 @@ pub fn gather_with_workspace(
     if bytes > 0 && !buffers.outlasts_recording() && platform.is_capturing(launch.stream)? {
         bytes = 0;
     }
+    with_workspace_if_room(buffers, bytes, launch, |launch| {
+        kernels.gather(table, indices, output, launch)
+    })
+}
+
+/// [`with_workspace`] for what can do without.
+fn with_workspace_if_room(
+    buffers: &dyn Buffers,
+    bytes: usize,
+    launch: Launch,
+    work: impl Fn(Launch) -> Result<()>,
+) -> Result<()> {
     let mut started = false;
     let outcome = with_workspace(buffers, bytes, launch, |launch| {
         started = true;
-        kernels.gather(table, indices, output, launch)
+        work(launch)
     });
-    if started {
-        return outcome;
+    match started {
+        true => outcome,
+        false => work(launch),
     }
-    kernels.gather(table, indices, output, launch)
 }
 
 /// Things that go from every rank of a circle to every other, counted; the answers go back the same way.

@@ -1,14 +1,17 @@
 //! Where the ranks of one host meet: a shared-memory segment with a futex barrier and a slot a rank for small values.
-//! A waiting rank yields a few times, then sleeps with a 100 ms tick at which it looks whether the communicator broke;
-//! it never spins (ranks may outnumber cores).
+//! A waiting rank yields a few times (or a little while, where there are cores enough), then sleeps with a 100 ms tick at which
+//! it looks whether the communicator broke; it never spins (ranks may outnumber cores).
 
 use crate::error::{Error, Kind, Result};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
+use std::num::NonZero;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
 
 const LINE_BYTES: usize = 128;
 const HEADER_BYTES: usize = 3 * LINE_BYTES;
@@ -17,6 +20,10 @@ const SLOT_HEADER_BYTES: usize = 64;
 const PAYLOAD_BYTES: usize = SLOT_BYTES - SLOT_HEADER_BYTES;
 const NAME_BYTES: usize = 48;
 const YIELDS: usize = 8;
+/// How long a rank yields at most where every rank of the host has a core, and another one for its threads: to be woken takes
+/// longer than most ranks are late.
+const AWAKE: Duration = Duration::from_micros(50);
+const CORES_A_RANK: usize = 2;
 const TICK: rustix::time::Timespec = rustix::time::Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
@@ -27,6 +34,8 @@ pub struct Meeting {
     base: *mut u8,
     rank: usize,
     size: usize,
+    /// How long a waiting rank goes on yielding.
+    awake: Duration,
     /// Meetings held so far; its parity picks the slots, so a slot is rewritten only after all have read it.
     held: AtomicU64,
 }
@@ -106,6 +115,7 @@ impl Meeting {
             base: base.cast(),
             rank,
             size,
+            awake: awake(available_parallelism().map_or(1, NonZero::get), size),
             held: AtomicU64::new(0),
         })
     }
@@ -150,10 +160,14 @@ impl Meeting {
             }
             return Ok(());
         }
-        for _ in 0..YIELDS {
+        let start = Instant::now();
+        for yields in 1.. {
             std::thread::yield_now();
             if self.generation().load(Ordering::SeqCst) != before {
                 return Ok(());
+            }
+            if yields >= YIELDS && start.elapsed() >= self.awake {
+                break;
             }
         }
         self.sleepers().fetch_add(1, Ordering::SeqCst);
@@ -257,6 +271,13 @@ impl Meeting {
     }
 }
 
+fn awake(cores: usize, ranks: usize) -> Duration {
+    match cores / CORES_A_RANK >= ranks {
+        true => AWAKE,
+        false => Duration::ZERO,
+    }
+}
+
 /// LOGIC_ERROR for two ranks found in different collective calls.
 pub fn different_operations(a: usize, called_a: &str, b: usize, called_b: &str) -> Error {
     let what = format!(
@@ -282,13 +303,26 @@ mod tests {
     use super::*;
 
     fn with_ranks(size: usize, body: impl Fn(usize, &Meeting) + Sync) {
-        let fd = create(size).unwrap();
-        std::thread::scope(|s| {
-            for rank in 0..size {
-                let (fd, body) = (&fd, &body);
-                s.spawn(move || body(rank, &Meeting::open(fd, rank, size).unwrap()));
-            }
-        });
+        for awake in [Duration::ZERO, AWAKE] {
+            let fd = create(size).unwrap();
+            std::thread::scope(|s| {
+                for rank in 0..size {
+                    let (fd, body) = (&fd, &body);
+                    s.spawn(move || {
+                        let mut meeting = Meeting::open(fd, rank, size).unwrap();
+                        meeting.awake = awake;
+                        body(rank, &meeting);
+                    });
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn ranks_stay_awake_where_there_are_cores_to_spare() {
+        let cases = [(1, 1), (2, 2), (3, 2), (4, 2), (32, 2), (32, 16), (32, 17)];
+        let awake = cases.map(|(cores, ranks)| !awake(cores, ranks).is_zero());
+        assert_eq!(awake, [false, false, false, true, true, true, false]);
     }
 
     #[test]

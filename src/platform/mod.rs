@@ -368,6 +368,24 @@ pub struct Indices {
     pub count: usize,
 }
 
+/// Some of a list of ids: those at `count` positions, no two alike (INT64, densely from `positions`).
+#[derive(Clone, Copy, Debug)]
+pub struct Selected {
+    pub indices: Indices,
+    pub positions: Address,
+    pub count: usize,
+}
+
+impl Selected {
+    /// The ids by where they begin, as many as are selected.
+    pub fn counted(&self) -> Indices {
+        Indices {
+            count: self.count,
+            ..self.indices
+        }
+    }
+}
+
 /// Plain rows (an output of gather, an input of scatter): row i begins at `address + i * row_stride_bytes`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
@@ -394,6 +412,34 @@ pub trait Kernels: Send + Sync {
 
     /// `table[indices[i]] = convert(input[i])` for ids in [0, rows); which of several equal ids wins is not specified.
     fn scatter(&self, input: &Rows, indices: &Indices, table: &Table<'_>, launch: Launch) -> Result<()>;
+
+    /// [`gather_workspace_bytes`](Kernels::gather_workspace_bytes) of [`gather_selected`](Kernels::gather_selected).
+    fn gather_selected_workspace_bytes(
+        &self,
+        _table: &Table<'_>,
+        _selected: &Selected,
+        _launch: Launch,
+    ) -> Result<usize> {
+        Ok(0)
+    }
+
+    /// The part of a gather at some positions p: `output[p] = convert(table[indices[p]])`.
+    fn gather_selected(
+        &self,
+        table: &Table<'_>,
+        selected: &Selected,
+        output: &Rows,
+        launch: Launch,
+    ) -> Result<()>;
+
+    /// The part of a scatter at some positions p: `table[indices[p]] = convert(input[p])`.
+    fn scatter_selected(
+        &self,
+        input: &Rows,
+        selected: &Selected,
+        table: &Table<'_>,
+        launch: Launch,
+    ) -> Result<()>;
 
     /// What [`bucket`](Kernels::bucket) needs.
     fn bucket_workspace_bytes(

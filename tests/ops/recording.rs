@@ -19,7 +19,7 @@ use wholegraph::platform::cpu::CpuPlatform;
 use wholegraph::platform::graph::GraphKernels;
 use wholegraph::platform::learning::{LearningKernels, OptimizerKind, Rule};
 use wholegraph::platform::{
-    Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Stream,
+    Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Selected, Stream,
     Table as KernelTable, Transport,
 };
 use wholegraph::span::Address;
@@ -165,6 +165,28 @@ impl Kernels for Streams {
     ) -> Result<()> {
         self.used(launch.stream);
         CpuPlatform.scatter(input, indices, table, launch)
+    }
+
+    fn gather_selected(
+        &self,
+        table: &KernelTable<'_>,
+        selected: &Selected,
+        output: &Rows,
+        launch: Launch,
+    ) -> Result<()> {
+        self.used(launch.stream);
+        CpuPlatform.gather_selected(table, selected, output, launch)
+    }
+
+    fn scatter_selected(
+        &self,
+        input: &Rows,
+        selected: &Selected,
+        table: &KernelTable<'_>,
+        launch: Launch,
+    ) -> Result<()> {
+        self.used(launch.stream);
+        CpuPlatform.scatter_selected(input, selected, table, launch)
     }
 
     fn bucket(

@@ -23,7 +23,8 @@ use super::graph::GraphKernels;
 use super::learning::{LearningKernels, RoundRobin, Step};
 use super::staging::{Mover, StagedTransport};
 use super::{
-    Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Stream, Table, Transport,
+    Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Selected, Stream, Table,
+    Transport,
 };
 use crate::error::Result;
 use crate::kinds::Location;
@@ -143,6 +144,28 @@ impl Kernels for CpuPlatform {
     fn scatter(&self, input: &Rows, indices: &Indices, table: &Table<'_>, _: Launch) -> Result<()> {
         call::check_own()?;
         rows::scatter(input, indices, table)
+    }
+
+    fn gather_selected(
+        &self,
+        table: &Table<'_>,
+        selected: &Selected,
+        output: &Rows,
+        _: Launch,
+    ) -> Result<()> {
+        call::check_own()?;
+        rows::gather_selected(table, selected, output)
+    }
+
+    fn scatter_selected(
+        &self,
+        input: &Rows,
+        selected: &Selected,
+        table: &Table<'_>,
+        _: Launch,
+    ) -> Result<()> {
+        call::check_own()?;
+        rows::scatter_selected(input, selected, table)
     }
 
     fn bucket(

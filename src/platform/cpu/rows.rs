@@ -9,7 +9,8 @@ use super::pool;
 use super::stores::x86;
 use super::stores::{LINE_BYTES, Lines};
 use crate::error::{Result, ensure};
-use crate::platform::{Indices, Rows, Table};
+use crate::platform::{Indices, Rows, Selected, Table};
+use crate::span::Address;
 use std::ops::Range;
 
 /// Rows of at least this many bytes share few lines with their neighbours, so only those are put together on the side.
@@ -34,19 +35,35 @@ const RING: usize = 32;
 /// # Errors
 /// LOGIC_ERROR for a float and an integer type.
 pub fn gather(table: &Table<'_>, indices: &Indices, output: &Rows) -> Result<()> {
-    walk::<true>(table, indices, output)
+    walk::<true, false>(table, indices, Address::NULL, output)
+}
+
+/// `plain[p] = convert(table[ids[p]])`; see [`crate::platform::Kernels::gather_selected`].
+/// # Errors
+/// LOGIC_ERROR for a float and an integer type.
+pub fn gather_selected(table: &Table<'_>, selected: &Selected, output: &Rows) -> Result<()> {
+    walk::<true, true>(table, &selected.counted(), selected.positions, output)
 }
 
 /// `table[ids[i]] = convert(plain[i])`; see [`crate::platform::Kernels::scatter`].
 /// # Errors
 /// LOGIC_ERROR for a float and an integer type.
 pub fn scatter(input: &Rows, indices: &Indices, table: &Table<'_>) -> Result<()> {
-    walk::<false>(table, indices, input)
+    walk::<false, false>(table, indices, Address::NULL, input)
+}
+
+/// `table[ids[p]] = convert(plain[p])`; see [`crate::platform::Kernels::scatter_selected`].
+/// # Errors
+/// LOGIC_ERROR for a float and an integer type.
+pub fn scatter_selected(input: &Rows, selected: &Selected, table: &Table<'_>) -> Result<()> {
+    walk::<false, true>(table, &selected.counted(), selected.positions, input)
 }
 
 struct Job<'a> {
     resolver: Resolver<'a>,
     ids: Ids,
+    /// Of `SELECTED` walks, which ids and plain rows are meant; no two alike.
+    positions: *const i64,
     plain: *mut u8,
     plain_stride_bytes: usize,
     table_bytes: usize,
@@ -57,13 +74,27 @@ struct Job<'a> {
 unsafe impl Sync for Job<'_> {}
 
 impl Job<'_> {
-    /// The table row of id number `i`, which will soon be moved; NULL if there is none.
+    /// Where move number `i` has its id and its plain row.
     /// # Safety
-    /// `i` is below the count of the job's ids.
+    /// `i` is below the count of the job's moves.
     #[inline(always)]
-    unsafe fn look(&self, i: usize) -> *mut u8 {
+    unsafe fn place<const SELECTED: bool>(&self, i: usize) -> usize {
+        match SELECTED {
+            // SAFETY: passed on.
+            true => unsafe { self.positions.add(i).read_unaligned() as usize },
+            false => i,
+        }
+    }
+
+    /// The table row of move number `i`, which comes soon; NULL if there is none.
+    /// # Safety
+    /// `i` is below the count of the job's moves.
+    #[inline(always)]
+    unsafe fn look<const SELECTED: bool>(&self, i: usize) -> *mut u8 {
         // SAFETY: passed on.
-        let row = self.resolver.row(unsafe { self.ids.get(i) });
+        let row = self
+            .resolver
+            .row(unsafe { self.ids.get(self.place::<SELECTED>(i)) });
         if !row.is_null() {
             prefetch(row, self.table_bytes);
         }
@@ -71,7 +102,12 @@ impl Job<'_> {
     }
 }
 
-fn walk<const GATHER: bool>(table: &Table<'_>, indices: &Indices, plain: &Rows) -> Result<()> {
+fn walk<const GATHER: bool, const SELECTED: bool>(
+    table: &Table<'_>,
+    indices: &Indices,
+    positions: Address,
+    plain: &Rows,
+) -> Result<()> {
     let (from, to) = if GATHER {
         (table.dtype, plain.dtype)
     } else {
@@ -91,6 +127,7 @@ fn walk<const GATHER: bool>(table: &Table<'_>, indices: &Indices, plain: &Rows) 
     let job = Job {
         resolver: Resolver::new(table),
         ids: Ids::new(indices),
+        positions: positions.0 as *const i64,
         plain: plain.address.0 as *mut u8,
         plain_stride_bytes: plain.row_stride_bytes,
         table_bytes,
@@ -107,11 +144,12 @@ fn walk<const GATHER: bool>(table: &Table<'_>, indices: &Indices, plain: &Rows) 
     let part_rows = indices.count.div_ceil(parts);
     let (bytes, misalignment, dense) = if GATHER {
         let address = plain.address.0 | plain.row_stride_bytes;
-        (plain_bytes, address, plain.row_stride_bytes == plain_bytes)
+        let dense = !SELECTED && plain.row_stride_bytes == plain_bytes;
+        (plain_bytes, address, dense)
     } else {
         (table_bytes, job.resolver.misalignment(), false)
     };
-    let body = pick::<GATHER>(&Shape {
+    let body = pick::<GATHER, SELECTED>(&Shape {
         convert,
         cols: table.cols,
         bytes,
@@ -145,13 +183,13 @@ struct Shape {
 }
 
 /// The loop for this job, compiled for the mover that suits the rows and for this processor.
-fn pick<const GATHER: bool>(shape: &Shape) -> Body {
+fn pick<const GATHER: bool, const SELECTED: bool>(shape: &Shape) -> Body {
     #[cfg(target_arch = "x86_64")]
     if shape.total_bytes >= STREAM_BYTES {
         let streamed = if has_avx512() {
-            pick_streamed::<GATHER, _>(shape, x86::Wide)
+            pick_streamed::<GATHER, SELECTED, _>(shape, x86::Wide)
         } else if std::is_x86_feature_detected!("avx2") {
-            pick_streamed::<GATHER, _>(shape, x86::Narrow)
+            pick_streamed::<GATHER, SELECTED, _>(shape, x86::Narrow)
         } else {
             None
         };
@@ -163,44 +201,55 @@ fn pick<const GATHER: bool>(shape: &Shape) -> Body {
         convert, cols, bytes, ..
     } = shape;
     if let Some(convert) = convert {
-        return body::<GATHER, _>(move || Convert { convert, cols });
+        return body::<GATHER, SELECTED, _>(move || Convert { convert, cols });
+    }
+    if SELECTED {
+        return body::<GATHER, SELECTED, _>(move || Any { bytes });
     }
     match bytes {
-        1 => body::<GATHER, _>(|| Fixed::<1>),
-        2 => body::<GATHER, _>(|| Fixed::<2>),
-        4 => body::<GATHER, _>(|| Fixed::<4>),
-        8 => body::<GATHER, _>(|| Fixed::<8>),
-        16 => body::<GATHER, _>(|| Fixed::<16>),
-        32 => body::<GATHER, _>(|| Fixed::<32>),
-        64 => body::<GATHER, _>(|| Fixed::<64>),
-        128 => body::<GATHER, _>(|| Fixed::<128>),
-        _ => body::<GATHER, _>(move || Any { bytes }),
+        1 => body::<GATHER, SELECTED, _>(|| Fixed::<1>),
+        2 => body::<GATHER, SELECTED, _>(|| Fixed::<2>),
+        4 => body::<GATHER, SELECTED, _>(|| Fixed::<4>),
+        8 => body::<GATHER, SELECTED, _>(|| Fixed::<8>),
+        16 => body::<GATHER, SELECTED, _>(|| Fixed::<16>),
+        32 => body::<GATHER, SELECTED, _>(|| Fixed::<32>),
+        64 => body::<GATHER, SELECTED, _>(|| Fixed::<64>),
+        128 => body::<GATHER, SELECTED, _>(|| Fixed::<128>),
+        _ => body::<GATHER, SELECTED, _>(move || Any { bytes }),
     }
 }
 
 /// The loop that writes past the caches, where the rows allow it: whole lines, long rows, or rows without gaps.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-fn pick_streamed<const GATHER: bool, L: Lines + 'static>(shape: &Shape, lines: L) -> Option<Body> {
+fn pick_streamed<const GATHER: bool, const SELECTED: bool, L: Lines + 'static>(
+    shape: &Shape,
+    lines: L,
+) -> Option<Body> {
     let &Shape {
         convert, cols, bytes, ..
     } = shape;
     if convert.is_none() && (shape.misalignment | bytes).is_multiple_of(LINE_BYTES) {
         let row_lines = bytes / LINE_BYTES;
-        return Some(body::<GATHER, _>(move || Whole {
+        return Some(body::<GATHER, SELECTED, _>(move || Whole {
             row_lines,
             _lines: lines,
         }));
     }
     if convert.is_none() && bytes >= LONG_ROW_BYTES {
-        return Some(body::<GATHER, _>(move || Stream { bytes, _lines: lines }));
+        return Some(body::<GATHER, SELECTED, _>(move || Stream {
+            bytes,
+            _lines: lines,
+        }));
     }
-    if !shape.dense || !(SHORT_ROW_BYTES..=STAGED_ROW_BYTES).contains(&bytes) {
+    if SELECTED || !shape.dense || !(SHORT_ROW_BYTES..=STAGED_ROW_BYTES).contains(&bytes) {
         return None;
     }
     Some(match convert {
-        Some(convert) => body::<GATHER, _>(move || Staged::new(lines, Convert { convert, cols }, bytes)),
-        None if bytes >= JOINED_ROW_BYTES => body::<GATHER, _>(move || Joined::new(lines, bytes)),
-        None => body::<GATHER, _>(move || Staged::new(lines, Any { bytes }, bytes)),
+        Some(convert) => {
+            body::<GATHER, SELECTED, _>(move || Staged::new(lines, Convert { convert, cols }, bytes))
+        }
+        None if bytes >= JOINED_ROW_BYTES => body::<GATHER, SELECTED, _>(move || Joined::new(lines, bytes)),
+        None => body::<GATHER, SELECTED, _>(move || Staged::new(lines, Any { bytes }, bytes)),
     })
 }
 
@@ -210,56 +259,68 @@ fn has_avx512() -> bool {
 }
 
 /// The loop with the movers that `make` makes, one a part.
-fn body<const GATHER: bool, M: Mover>(make: impl Fn() -> M + Sync + 'static) -> Body {
+fn body<const GATHER: bool, const SELECTED: bool, M: Mover>(make: impl Fn() -> M + Sync + 'static) -> Body {
     #[cfg(target_arch = "x86_64")]
     {
         if has_avx512() {
             #[target_feature(enable = "avx512f,avx512vl")]
-            unsafe fn compiled<const GATHER: bool, M: Mover>(mover: M, job: &Job<'_>, rows: Range<usize>) {
+            unsafe fn compiled<const GATHER: bool, const SELECTED: bool, M: Mover>(
+                mover: M,
+                job: &Job<'_>,
+                rows: Range<usize>,
+            ) {
                 // SAFETY: passed on.
-                unsafe { loop_over::<GATHER, M>(mover, job, rows) }
+                unsafe { loop_over::<GATHER, SELECTED, M>(mover, job, rows) }
             }
             // SAFETY: the features are there; the rows are those of the job.
-            return Box::new(move |job, rows| unsafe { compiled::<GATHER, M>(make(), job, rows) });
+            return Box::new(move |job, rows| unsafe { compiled::<GATHER, SELECTED, M>(make(), job, rows) });
         }
         if std::is_x86_feature_detected!("avx2") {
             #[target_feature(enable = "avx2")]
-            unsafe fn compiled<const GATHER: bool, M: Mover>(mover: M, job: &Job<'_>, rows: Range<usize>) {
+            unsafe fn compiled<const GATHER: bool, const SELECTED: bool, M: Mover>(
+                mover: M,
+                job: &Job<'_>,
+                rows: Range<usize>,
+            ) {
                 // SAFETY: passed on.
-                unsafe { loop_over::<GATHER, M>(mover, job, rows) }
+                unsafe { loop_over::<GATHER, SELECTED, M>(mover, job, rows) }
             }
             // SAFETY: the feature is there; the rows are those of the job.
-            return Box::new(move |job, rows| unsafe { compiled::<GATHER, M>(make(), job, rows) });
+            return Box::new(move |job, rows| unsafe { compiled::<GATHER, SELECTED, M>(make(), job, rows) });
         }
     }
     // SAFETY: the rows are those of the job.
-    Box::new(move |job, rows| unsafe { loop_over::<GATHER, M>(make(), job, rows) })
+    Box::new(move |job, rows| unsafe { loop_over::<GATHER, SELECTED, M>(make(), job, rows) })
 }
 
-/// Moves `rows` of the plain side. Every row's table address is found `ahead_rows` rows early and its first lines are
+/// Makes the moves of these numbers. Every row's table address is found `ahead_rows` rows early and its first lines are
 /// asked for; the processor fetches the rest of a row by itself.
 /// # Safety
 /// The job's addresses are valid for its rows.
 #[inline(always)]
-unsafe fn loop_over<const GATHER: bool, M: Mover>(mut mover: M, job: &Job<'_>, rows: Range<usize>) {
+unsafe fn loop_over<const GATHER: bool, const SELECTED: bool, M: Mover>(
+    mut mover: M,
+    job: &Job<'_>,
+    rows: Range<usize>,
+) {
     let mut ring = [std::ptr::null_mut::<u8>(); RING];
     let ahead = job.ahead_rows.min(rows.len());
     for k in 0..ahead {
         // SAFETY: a row of the part.
-        ring[k % RING] = unsafe { job.look(rows.start + k) };
+        ring[k % RING] = unsafe { job.look::<SELECTED>(rows.start + k) };
     }
     for (slot, i) in rows.clone().enumerate() {
         let row = ring[slot % RING];
         if i + ahead < rows.end {
             // SAFETY: a row of the part.
-            ring[(slot + ahead) % RING] = unsafe { job.look(i + ahead) };
+            ring[(slot + ahead) % RING] = unsafe { job.look::<SELECTED>(i + ahead) };
         }
         if row.is_null() {
             continue;
         }
-        // SAFETY: row `i` of the plain side and a table row, both of the mover's size.
+        // SAFETY: a row of the plain side and a table row, both of the mover's size.
         unsafe {
-            let plain = job.plain.add(i * job.plain_stride_bytes);
+            let plain = job.plain.add(job.place::<SELECTED>(i) * job.plain_stride_bytes);
             if GATHER {
                 mover.move_row(plain, row);
             } else {

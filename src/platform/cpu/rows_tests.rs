@@ -2,7 +2,7 @@
 
 use super::rows;
 use crate::kinds::DType;
-use crate::platform::{Indices, Places, Rows, Table};
+use crate::platform::{Indices, Places, Rows, Selected, Table};
 use crate::span::Address;
 use half::{bf16, f16};
 use proptest::prelude::*;
@@ -132,7 +132,8 @@ impl Case {
         ))
     }
 
-    fn run(&self, scene: &Scene, gather: bool) {
+    /// All ids at once, or in two selections that take turns irregularly, one of them backwards.
+    fn run(&self, scene: &Scene, gather: bool, selecting: bool) {
         let table = Table {
             places: match self.flat {
                 true => Places::Flat(scene.bases[0]),
@@ -157,14 +158,31 @@ impl Case {
             row_stride_bytes: scene.plain_stride,
             dtype: self.plain_type,
         };
-        match gather {
-            true => rows::gather(&table, &ids, &plain),
-            false => rows::scatter(&plain, &ids, &table),
+        if !selecting {
+            let done = match gather {
+                true => rows::gather(&table, &ids, &plain),
+                false => rows::scatter(&plain, &ids, &table),
+            };
+            return done.expect("types of one kind");
         }
-        .expect("types of one kind");
+        let (some, mut others): (Vec<i64>, Vec<i64>) =
+            (0..self.ids.len() as i64).partition(|i| i * i % 7 < 3);
+        others.reverse();
+        for positions in [some, others] {
+            let selected = Selected {
+                indices: ids,
+                positions: Address(positions.as_ptr() as usize),
+                count: positions.len(),
+            };
+            match gather {
+                true => rows::gather_selected(&table, &selected, &plain),
+                false => rows::scatter_selected(&plain, &selected, &table),
+            }
+            .expect("types of one kind");
+        }
     }
 
-    fn check_gather(&self) {
+    fn check_gather(&self, selecting: bool) {
         let scene = self.scene();
         let mut want = scene.plain.clone();
         for (i, id) in self.ids.iter().enumerate() {
@@ -179,12 +197,12 @@ impl Case {
             );
             want[self.shift_bytes + i * scene.plain_stride..][..self.cols * t].copy_from_slice(&row);
         }
-        self.run(&scene, true);
+        self.run(&scene, true, selecting);
         assert!(scene.plain == want, "{self:?}");
     }
 
     /// Ids are made distinct first: which of several equal ones wins is not specified.
-    fn check_scatter(mut self) {
+    fn check_scatter(mut self, selecting: bool) {
         let mut seen = std::collections::HashSet::new();
         let wide = self.wide_ids;
         self.ids
@@ -204,7 +222,7 @@ impl Case {
             );
             want[part][at..][..self.cols * t].copy_from_slice(&row);
         }
-        self.run(&scene, false);
+        self.run(&scene, false, selecting);
         assert!(scene.parts == want, "{self:?}");
     }
 }
@@ -263,13 +281,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn gather_is_what_it_says(case in case()) {
-        case.check_gather();
+    fn gather_is_what_it_says(case in case(), selecting: bool) {
+        case.check_gather(selecting);
     }
 
     #[test]
-    fn scatter_is_what_it_says(case in case()) {
-        case.check_scatter();
+    fn scatter_is_what_it_says(case in case(), selecting: bool) {
+        case.check_scatter(selecting);
     }
 }
 
@@ -306,7 +324,9 @@ fn large_jobs() {
             flat: false,
             ids: ids((600 << 10) / bytes + 1),
         };
-        case().check_gather();
-        case().check_scatter();
+        for selecting in [false, true] {
+            case().check_gather(selecting);
+            case().check_scatter(selecting);
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! rows are read in an order of their own. Pure; the shape of a launch is kernels/common/launch.h.
 
 use crate::error::{Result, ensure};
-use crate::platform::{Indices, Places, Rows, Table};
+use crate::platform::{Indices, Places, Rows, Selected, Table};
 use crate::span::Address;
 use std::ptr::null;
 
@@ -42,9 +42,11 @@ pub struct RowsArgs {
     pub ids: Address,
     pub count: u64,
     pub order: Address,
+    pub positions: Address,
     pub count_at: Address,
     pub plain: Address,
     pub plain_stride_bytes: u64,
+    pub plain_rows: u64,
     pub cols: u64,
     pub board: Address,
     pub id_bytes: u32,
@@ -69,6 +71,7 @@ pub struct OrderArgs {
     pub shift: u32,
     pub bits: u32,
     pub reserved: u32,
+    pub positions: Address,
 }
 
 /// `wmk_bucket_args`.
@@ -187,9 +190,11 @@ pub fn rows_args(
         ids: indices.address,
         count: indices.count as u64,
         order: Address::NULL,
+        positions: Address::NULL,
         count_at: Address::NULL,
         plain: plain.address,
         plain_stride_bytes: plain.row_stride_bytes as u64,
+        plain_rows: 0,
         cols: table.cols as u64,
         board: Address::NULL,
         id_bytes: indices.dtype.size_bytes() as u32,
@@ -198,6 +203,23 @@ pub fn rows_args(
         blocks,
         path: 0,
         access_bytes: 0,
+    })
+}
+
+/// [`rows_args`] of the selected ids.
+/// # Errors
+/// Those of [`rows_args`].
+pub fn selected_args(
+    table: &Table<'_>,
+    base: &Address,
+    selected: &Selected,
+    plain: &Rows,
+    blocks: u32,
+) -> Result<RowsArgs> {
+    Ok(RowsArgs {
+        positions: selected.positions,
+        plain_rows: selected.indices.count as u64,
+        ..rows_args(table, base, &selected.counted(), plain, blocks)?
     })
 }
 
@@ -297,9 +319,11 @@ mod tests {
             ids: Address(0x3000),
             count: 7,
             order: Address::NULL,
+            positions: Address::NULL,
             count_at: Address::NULL,
             plain: Address(0x2000),
             plain_stride_bytes: 200,
+            plain_rows: 0,
             cols: 100,
             board: Address::NULL,
             id_bytes: 8,
@@ -325,6 +349,25 @@ mod tests {
             ),
             (bases.as_ptr(), start_rows.as_ptr(), 2, ALL_BLOCKS)
         );
+    }
+
+    #[test]
+    fn selected_ids_are_taken_by_their_positions() {
+        let base = Address(0x1000);
+        let table = table(Places::Flat(base));
+        let selected = Selected {
+            indices: IDS,
+            positions: Address(0x4000),
+            count: 3,
+        };
+        let some = selected_args(&table, &base, &selected, &PLAIN, 528).unwrap();
+        let want = RowsArgs {
+            count: 3,
+            positions: Address(0x4000),
+            plain_rows: 7,
+            ..rows_args(&table, &base, &IDS, &PLAIN, 528).unwrap()
+        };
+        assert_eq!(some, want);
     }
 
     #[test]
@@ -387,11 +430,11 @@ mod tests {
         let structs = layouts! {
             TableArgs = "wmk_table" { bases, start_rows, places, offset_bytes, stride_bytes, rows }
             RowsArgs = "wmk_rows_args" {
-                table, ids, count, order, count_at, plain, plain_stride_bytes, cols, board, id_bytes, table_dtype, plain_dtype, blocks,
-                path, access_bytes
+                table, ids, count, order, positions, count_at, plain, plain_stride_bytes, plain_rows, cols, board, id_bytes, table_dtype,
+                plain_dtype, blocks, path, access_bytes
             }
             OrderArgs = "wmk_order_args" {
-                ids, count, scratch, scratch_bytes, needed_bytes, order, id_bytes, shift, bits, reserved
+                ids, count, scratch, scratch_bytes, needed_bytes, order, id_bytes, shift, bits, reserved, positions
             }
             BucketArgs = "wmk_bucket_args" {
                 ids, count, start_rows, bucket_of_owner, owners, buckets, ids_out, positions, counts, scratch, scratch_bytes,

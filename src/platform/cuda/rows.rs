@@ -1,12 +1,12 @@
 //! The operations on rows, in the context of the bound GPU and as wide as it is.
 
 use super::launch::{
-    self, ALL_BLOCKS, BucketArgs, FillArgs, MOST_BUCKETS, OrderArgs, UniqueArgs, first_base, id_bits,
-    is_many, order_bits, rows_args,
+    self, ALL_BLOCKS, BucketArgs, FillArgs, MOST_BUCKETS, OrderArgs, RowsArgs, UniqueArgs, first_base,
+    id_bits, is_many, order_bits, rows_args, selected_args,
 };
 use super::{CudaPlatform, kernels};
 use crate::error::{Error, Kind, Result, ensure};
-use crate::platform::{Indices, Kernels, Launch, Rows, Stream, Table, Workspace};
+use crate::platform::{Indices, Kernels, Launch, Rows, Selected, Stream, Table, Workspace};
 use crate::settings;
 use crate::span::Address;
 use once_cell::race::OnceBox;
@@ -55,7 +55,59 @@ impl CudaPlatform {
                 shift,
                 bits,
                 reserved: 0,
+                positions: Address::NULL,
             })
+    }
+
+    /// The same for some of the ids, whose positions an order counts in 32 bits.
+    fn ordering_selected(&self, table: &Table<'_>, selected: &Selected) -> Option<OrderArgs> {
+        let ordering = self.ordering(table, &selected.counted())?;
+        (selected.indices.count <= MOST_SORTED).then_some(OrderArgs {
+            positions: selected.positions,
+            ..ordering
+        })
+    }
+
+    /// What an order needs.
+    fn ordering_bytes(&self, ordering: Option<OrderArgs>, stream: Stream) -> Result<usize> {
+        let Some(mut ask) = ordering else {
+            return Ok(0);
+        };
+        let _entered = self.gpu.enter_to_enqueue()?;
+        let mut needed = 0;
+        ask.needed_bytes = &mut needed;
+        kernels::order(&ask, stream)?;
+        Ok(needed as usize)
+    }
+
+    /// A gather, its rows read in order where there is one and room to make it in.
+    fn gather_rows(
+        &self,
+        mut args: RowsArgs,
+        ordering: impl FnOnce() -> Option<OrderArgs>,
+        launch: Launch,
+    ) -> Result<()> {
+        let _entered = self.gpu.enter_to_enqueue()?;
+        if launch.workspace.bytes > 0
+            && let Some(ordering) = ordering()
+        {
+            let sort = OrderArgs {
+                scratch: launch.workspace.address,
+                scratch_bytes: launch.workspace.bytes as u64,
+                order: &mut args.order,
+                ..ordering
+            };
+            kernels::order(&sort, launch.stream)?;
+            self.launched("ordering ids", launch.stream)?;
+        }
+        kernels::gather(&args, launch.stream)?;
+        self.launched("gather", launch.stream)
+    }
+
+    fn scatter_rows(&self, args: &RowsArgs, stream: Stream) -> Result<()> {
+        let _entered = self.gpu.enter_to_enqueue()?;
+        kernels::scatter(args, stream)?;
+        self.launched("scatter", stream)
     }
 }
 
@@ -73,42 +125,54 @@ pub(super) fn check_workspace(what: &str, workspace: Workspace, needed_bytes: us
 
 impl Kernels for CudaPlatform {
     fn gather_workspace_bytes(&self, table: &Table<'_>, indices: &Indices, launch: Launch) -> Result<usize> {
-        let Some(mut ask) = self.ordering(table, indices) else {
-            return Ok(0);
-        };
-        let _entered = self.gpu.enter_to_enqueue()?;
-        let mut needed = 0;
-        ask.needed_bytes = &mut needed;
-        kernels::order(&ask, launch.stream)?;
-        Ok(needed as usize)
+        self.ordering_bytes(self.ordering(table, indices), launch.stream)
     }
 
     fn gather(&self, table: &Table<'_>, indices: &Indices, output: &Rows, launch: Launch) -> Result<()> {
         let base = first_base(&table.places);
-        let mut args = rows_args(table, &base, indices, output, self.blocks(table, indices, launch))?;
-        let _entered = self.gpu.enter_to_enqueue()?;
-        if launch.workspace.bytes > 0
-            && let Some(ordering) = self.ordering(table, indices)
-        {
-            let sort = OrderArgs {
-                scratch: launch.workspace.address,
-                scratch_bytes: launch.workspace.bytes as u64,
-                order: &mut args.order,
-                ..ordering
-            };
-            kernels::order(&sort, launch.stream)?;
-            self.launched("ordering ids", launch.stream)?;
-        }
-        kernels::gather(&args, launch.stream)?;
-        self.launched("gather", launch.stream)
+        let args = rows_args(table, &base, indices, output, self.blocks(table, indices, launch))?;
+        self.gather_rows(args, || self.ordering(table, indices), launch)
     }
 
     fn scatter(&self, input: &Rows, indices: &Indices, table: &Table<'_>, launch: Launch) -> Result<()> {
         let base = first_base(&table.places);
         let args = rows_args(table, &base, indices, input, self.blocks(table, indices, launch))?;
-        let _entered = self.gpu.enter_to_enqueue()?;
-        kernels::scatter(&args, launch.stream)?;
-        self.launched("scatter", launch.stream)
+        self.scatter_rows(&args, launch.stream)
+    }
+
+    fn gather_selected_workspace_bytes(
+        &self,
+        table: &Table<'_>,
+        selected: &Selected,
+        launch: Launch,
+    ) -> Result<usize> {
+        self.ordering_bytes(self.ordering_selected(table, selected), launch.stream)
+    }
+
+    fn gather_selected(
+        &self,
+        table: &Table<'_>,
+        selected: &Selected,
+        output: &Rows,
+        launch: Launch,
+    ) -> Result<()> {
+        let base = first_base(&table.places);
+        let blocks = self.blocks(table, &selected.counted(), launch);
+        let args = selected_args(table, &base, selected, output, blocks)?;
+        self.gather_rows(args, || self.ordering_selected(table, selected), launch)
+    }
+
+    fn scatter_selected(
+        &self,
+        input: &Rows,
+        selected: &Selected,
+        table: &Table<'_>,
+        launch: Launch,
+    ) -> Result<()> {
+        let base = first_base(&table.places);
+        let blocks = self.blocks(table, &selected.counted(), launch);
+        let args = selected_args(table, &base, selected, input, blocks)?;
+        self.scatter_rows(&args, launch.stream)
     }
 
     fn bucket_workspace_bytes(

@@ -5,7 +5,8 @@ use super::*;
 use crate::kinds::{DType, Location};
 use crate::platform::cpu::CpuPlatform;
 use crate::platform::{
-    Bootstrap, Indices, Kernels, Launch, Places, Rows, SegmentRequest, Segments, Stream, Table, Workspace,
+    Bootstrap, Indices, Kernels, Launch, Places, Rows, SegmentRequest, Segments, Selected, Stream, Table,
+    Workspace,
 };
 use crate::span::Address;
 
@@ -171,6 +172,98 @@ fn gather_and_scatter_are_those_of_the_cpu() {
     }
 }
 
+/// Of all ids every third, from the last one on.
+fn every_third(count: usize) -> Vec<u8> {
+    (0..count as i64)
+        .rev()
+        .step_by(3)
+        .flat_map(i64::to_le_bytes)
+        .collect()
+}
+
+#[test]
+fn selected_rows_move_as_on_the_cpu() {
+    if gpus() == 0 {
+        return;
+    }
+    let (platform, cpu, mut noise) = (bound(0), CpuPlatform, Noise(29));
+    for (from, to) in [
+        (DType::Float, DType::Float),
+        (DType::Float, DType::Half),
+        (DType::Half, DType::Float),
+        (DType::Int8, DType::Int64),
+        (DType::Int16, DType::Int16),
+    ] {
+        for (rows, cols, pad) in [(200u64, 32usize, 0usize), (77, 7, 1), (900, 1, 0)] {
+            let count = rows as usize;
+            let index = [DType::Int, DType::Int64][cols % 2];
+            let (table_stride, plain_stride) =
+                ((cols + pad) * from.size_bytes(), (cols + pad) * to.size_bytes());
+            // Every row once, backwards, so that no two compete for a place.
+            let id_bytes: Vec<u8> = (0..count as i64)
+                .rev()
+                .flat_map(|id| id.to_le_bytes()[..index.size_bytes()].to_vec())
+                .collect();
+            let contents = [
+                values(&mut noise, from, count * (cols + pad)),
+                values(&mut noise, to, count * (cols + pad)),
+                id_bytes,
+                every_third(count),
+            ];
+            let blocks = contents.each_ref().map(|bytes| {
+                let block = Block::new(&platform, bytes.len());
+                put(&platform, block.address(), bytes);
+                block
+            });
+            let host = contents.each_ref().map(|bytes| aligned(bytes));
+            let run = |kernels: &dyn Kernels, [table, plain, ids, positions]: [Address; 4]| {
+                let table = Table {
+                    places: Places::Flat(table),
+                    offset_bytes: 0,
+                    row_stride_bytes: table_stride,
+                    rows,
+                    cols,
+                    dtype: from,
+                };
+                let plain = Rows {
+                    address: plain,
+                    row_stride_bytes: plain_stride,
+                    dtype: to,
+                };
+                let all = Selected {
+                    indices: Indices {
+                        address: ids,
+                        dtype: index,
+                        count,
+                    },
+                    positions,
+                    count: count.div_ceil(3),
+                };
+                let launch = Launch::default();
+                kernels.gather_selected(&table, &all, &plain, launch).unwrap();
+                // Of what was gathered half goes back, one row on.
+                let some = Selected {
+                    positions: positions.offset_bytes(8),
+                    count: all.count / 2,
+                    ..all
+                };
+                kernels.scatter_selected(&plain, &some, &table, launch).unwrap();
+            };
+            run(&platform, [0, 1, 2, 3].map(|i| blocks[i].address()));
+            run(&cpu, [0, 1, 2, 3].map(|i| at(&host[i])));
+            for i in [0, 1] {
+                // SAFETY: the words hold that many bytes.
+                let want =
+                    unsafe { std::slice::from_raw_parts(host[i].as_ptr().cast::<u8>(), contents[i].len()) };
+                assert!(
+                    get(&platform, blocks[i].address(), want.len()) == want,
+                    "{from} {to}, {rows} rows of {cols}"
+                );
+            }
+        }
+    }
+}
+
 /// A workspace of the size asked for.
 pub(super) fn workspace(platform: &CudaPlatform, bytes: usize) -> (Block<'_>, Launch) {
     let block = Block::new(platform, bytes);
@@ -299,7 +392,7 @@ fn ids_are_split_and_made_distinct_as_on_the_cpu() {
 #[test]
 fn rows_of_the_host_read_in_order_are_the_same_rows() {
     on_real(1, |platform, boot| {
-        let (cols, rows, count) = (31usize, 1u64 << 20, 50_000usize);
+        let (cols, rows, count) = (31usize, 1u64 << 20, 100_000usize);
         let row_bytes = cols * 4;
         let request = SegmentRequest {
             location: Location::Host,
@@ -357,6 +450,33 @@ fn rows_of_the_host_read_in_order_are_the_same_rows() {
                 0xEEEE_EEEE
             };
             assert_eq!(first, want);
+        }
+        let position_bytes = every_third(count);
+        let positions = Block::new(platform, position_bytes.len());
+        put(platform, positions.address(), &position_bytes);
+        let selected = Selected {
+            indices,
+            positions: positions.address(),
+            count: count.div_ceil(3),
+        };
+        let bytes = platform
+            .gather_selected_workspace_bytes(&table, &selected, Launch::default())
+            .unwrap();
+        assert!(bytes > 0, "selected rows are read in order as well");
+        let (_room, ordered) = workspace(platform, bytes);
+        for launch in [Launch::default(), ordered] {
+            put(platform, output.address(), &vec![0xEE; count * row_bytes]);
+            platform
+                .gather_selected(&table, &selected, &rows_out, launch)
+                .unwrap();
+            let got = get(platform, output.address(), count * row_bytes);
+            for (i, row) in got.chunks(row_bytes).enumerate() {
+                let want = match (count - 1 - i) % 3 {
+                    0 => &gathered[0][i * row_bytes..][..row_bytes],
+                    _ => &[0xEE; 31 * 4][..],
+                };
+                assert!(row == want, "row {i}");
+            }
         }
         drop(segment);
     });
