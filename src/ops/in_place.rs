@@ -101,7 +101,7 @@ pub fn leave<'a>(
         return Ok(None);
     }
     let stream = field.launch.stream;
-    let Some(round) = window.begin(field.platform.segments(), circle.boot, bytes)? else {
+    let Some(round) = window.begin(field.platform.segments(), circle.boot, bytes, stream)? else {
         return Ok(None);
     };
     let me = circle.boot.rank();

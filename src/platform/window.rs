@@ -55,10 +55,16 @@ struct Held {
 /// See the module.
 pub trait Window: Send + Sync {
     /// Begins a round in which no rank leaves more than `bytes`, which is the same on all ranks. `None` on all ranks if there
-    /// is no room for that. Collective over `boot` where the window must grow.
+    /// is no room for that. Collective over `boot` where the window must grow, for which it waits for what it was used for.
     /// # Errors
     /// Those of [`Segments::create`] but for OUT_OF_MEMORY; CUDA_ERROR.
-    fn begin(&self, segments: &dyn Segments, boot: &dyn Bootstrap, bytes: usize) -> Result<Option<Round>>;
+    fn begin(
+        &self,
+        segments: &dyn Segments,
+        boot: &dyn Bootstrap,
+        bytes: usize,
+        stream: Stream,
+    ) -> Result<Option<Round>>;
 
     /// Meets the ranks behind what they wrote on their streams; when it returns, all may be read. A failed `mine` fails all.
     /// Collective over `boot`.
@@ -100,9 +106,10 @@ impl<M: Mover> Windows<M> {
         segments: &dyn Segments,
         boot: &dyn Bootstrap,
         half_bytes: usize,
+        stream: Stream,
     ) -> Result<()> {
         // Whatever the last rounds read or wrote.
-        agree(boot, &[], self.mover.settle(Stream::default()))?;
+        agree(boot, &[], self.mover.settle(stream))?;
         held.half_bytes = 0;
         if let Some(segment) = held.segment.take() {
             agree(boot, &[], segment.release(Some(boot)))?;
@@ -129,7 +136,13 @@ fn rounded(bytes: usize, unit_bytes: usize) -> usize {
 }
 
 impl<M: Mover> Window for Windows<M> {
-    fn begin(&self, segments: &dyn Segments, boot: &dyn Bootstrap, bytes: usize) -> Result<Option<Round>> {
+    fn begin(
+        &self,
+        segments: &dyn Segments,
+        boot: &dyn Bootstrap,
+        bytes: usize,
+        stream: Stream,
+    ) -> Result<Option<Round>> {
         let mut held = self.held();
         if held.released
             || bytes > MOST_HALF_BYTES
@@ -139,7 +152,7 @@ impl<M: Mover> Window for Windows<M> {
         }
         if bytes > held.half_bytes {
             let half_bytes = rounded(bytes, segments.granularity_bytes());
-            match self.grow(&mut held, segments, boot, half_bytes) {
+            match self.grow(&mut held, segments, boot, half_bytes, stream) {
                 Err(error) if error.kind == Kind::OutOfMemory && boot.failure().is_none() => {
                     say!(Debug, "no window of {half_bytes} bytes a rank and half: {error}");
                     held.refused_bytes = Some(bytes);
@@ -181,7 +194,7 @@ mod tests {
     }
 
     fn begin(window: &Windows<Copies>, boot: &Threaded, bytes: usize) -> Option<Round> {
-        window.begin(&MemfdSegments, boot, bytes).unwrap()
+        window.begin(&MemfdSegments, boot, bytes, Stream(0)).unwrap()
     }
 
     fn byte(call: usize, rank: usize, i: usize) -> u8 {
@@ -276,11 +289,16 @@ mod tests {
         ranks(2, |boot| {
             let (window, me) = (window(), boot.rank());
             let small = Small { most_bytes: 1 << 20 };
-            assert_eq!(window.begin(&small, &boot, MOST_HALF_BYTES + 1).unwrap(), None);
-            assert_eq!(window.begin(&small, &boot, 1 << 20).unwrap(), None);
+            assert_eq!(
+                window
+                    .begin(&small, &boot, MOST_HALF_BYTES + 1, Stream(0))
+                    .unwrap(),
+                None
+            );
+            assert_eq!(window.begin(&small, &boot, 1 << 20, Stream(0)).unwrap(), None);
             assert_eq!(window.held().refused_bytes, Some(1 << 20));
-            assert_eq!(window.begin(&small, &boot, 1 << 21).unwrap(), None);
-            let round = window.begin(&small, &boot, 4096).unwrap().unwrap();
+            assert_eq!(window.begin(&small, &boot, 1 << 21, Stream(0)).unwrap(), None);
+            let round = window.begin(&small, &boot, 4096, Stream(0)).unwrap().unwrap();
             write(round.part(me), &[me as u8 + 1; 4096]);
             window.meet(&boot, Ok(()), Stream(0)).unwrap();
             assert_eq!(read(round.part(1 - me), 4096), [2 - me as u8; 4096]);
