@@ -232,6 +232,29 @@ fn files_are_short_and_named_by_idea() {
     }
 }
 
+/// What puts files together (reports after tables, headers after headers) reads wrongly where one ends inside a line.
+#[test]
+fn texts_end_with_a_line() {
+    let mut texts = Vec::new();
+    files_under(&root().join("include"), &mut texts);
+    texts.extend(fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path()));
+    texts.retain(|path| {
+        let ending = path.extension().and_then(|e| e.to_str()).unwrap_or("");
+        path.is_file() && ["h", "md", "svg", "toml"].contains(&ending)
+    });
+    assert!(
+        texts.contains(&root().join("BENCHMARKS.md")),
+        "found only {texts:?}"
+    );
+    texts.extend(sources());
+    let open: Vec<String> = texts
+        .iter()
+        .filter(|path| !fs::read(path).unwrap().ends_with(b"\n"))
+        .map(|path| shown(path))
+        .collect();
+    assert!(open.is_empty(), "these end inside a line: {open:?}");
+}
+
 /// A header `x.h` comes from `src/ffi/x.rs` or the folder `src/ffi/x`; files with exports have a header.
 #[test]
 fn headers_and_files_of_the_door_pair_up() {
