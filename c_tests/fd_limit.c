@@ -3,6 +3,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "device.h"
+#include "rows.h"
 #include "table.h"
 
 enum { LIMIT = 64, MOST = 200, ROUNDS = 1000 };
@@ -61,10 +63,54 @@ static void until_refused(wm_rank* r, bool all_limited) {
   REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
+/* A gradient step that leaves more than any before, where no descriptor is free for the memory that it would leave it in. */
+static void steps(wm_rank* r, bool all_limited) {
+  enum { ROWS = 50, COLUMNS = 32, MOST_IDS = 40000 };
+  struct rlimit before, limited;
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = wm_kinds[0], .dtype = WHOLEMEMORY_DT_FLOAT, .rows = ROWS, .columns = COLUMNS});
+  wm_rows_fill(&e, wm_zero_value, 0);
+  wholememory_embedding_optimizer_t made;
+  OK(wholememory_create_embedding_optimizer(&made, WHOLEMEMORY_OPT_SGD));
+  OK(wholememory_embedding_set_optimizer(e.embedding, made));
+  wholememory_destroy_embedding_optimizer(made);
+  double want = 0;
+  for (int turn = 0; turn < 3; turn++) {
+    int count = (int[]){100, MOST_IDS, 200}[turn];
+    wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, count, 1, 1, 0, 0}), grads = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, count, COLUMNS, COLUMNS, 0, 0});
+    for (int i = 0; i < count; i++) {
+      wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&ids, i, 0), (uint64_t)(i % ROWS));
+      for (int c = 0; c < COLUMNS; c++) wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&grads, i, c), wm_rounded(WHOLEMEMORY_DT_FLOAT, 1));
+    }
+    wm_array_push(&ids);
+    wm_array_push(&grads);
+    limited = before;
+    limited.rlim_cur = 3;
+    if (turn == 1 && (all_limited || r->rank == r->size - 1)) REQUIRE(setrlimit(RLIMIT_NOFILE, &limited) == 0);
+    OK(wholememory_embedding_gather_gradient_apply(e.embedding, ids.tensor, grads.tensor, false, 1, NULL, 0));
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    want -= (double)(count / ROWS) * r->size;
+    wm_array_drop(&ids);
+    wm_array_drop(&grads);
+  }
+  wm_finish();
+  OK(wholememory_communicator_barrier(e.comm));
+  size_t bytes;
+  unsigned char* changed = wm_local_copy(e.tensor, &bytes);
+  for (int64_t local = 0; local < (int64_t)(bytes / (e.stride * 4)); local++)
+    for (int64_t c = 0; c < COLUMNS && wm_rows_held(&e, local) >= 0; c++)
+      CHECK_EQ(wm_bits(WHOLEMEMORY_DT_FLOAT, changed + (local * e.stride + c) * 4), wm_rounded(WHOLEMEMORY_DT_FLOAT, want));
+  free(changed);
+  OK(wholememory_communicator_barrier(e.comm));
+  wm_rows_drop(&e);
+}
+
 static void body(wm_rank* r) {
   if (r->mpi) SKIP(r, "MPI needs descriptors of its own");
   until_refused(r, true);
   until_refused(r, false);
+  steps(r, true);
+  steps(r, false);
 }
 
 int main(int argc, char** argv) { return wm_test_main(argc, argv, body, WM_PROCESSES); }

@@ -130,7 +130,7 @@ static void step_codes(wm_rank* r, const wm_kind* k) {
 #undef STEP
 }
 
-/* Scratch that is refused: OUT_OF_MEMORY on all ranks before anything moves, or the step as if nothing had been. */
+/* Scratch that is refused to one rank or to all: OUT_OF_MEMORY on all ranks before any row changes. */
 static void refused_scratch(wm_rank* r, const wm_kind* k) {
   enum { ROWS = 41, COLUMNS = 4, COUNT = 50 };
   wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = ROWS, .columns = COLUMNS, .round_robin = 2});
@@ -143,7 +143,7 @@ static void refused_scratch(wm_rank* r, const wm_kind* k) {
   wm_array grads = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, COUNT, COLUMNS, COLUMNS, 0, 0});
   for (int i = 0; i < COUNT; i++) {
     wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, i, 0), (uint64_t)(i % ROWS));
-    for (int c = 0; c < COLUMNS; c++) wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&grads, i, c), 0);
+    for (int c = 0; c < COLUMNS; c++) wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&grads, i, c), wm_rounded(WHOLEMEMORY_DT_FLOAT, 1));
   }
   wm_array_push(&ids);
   wm_array_push(&grads);
@@ -154,19 +154,69 @@ static void refused_scratch(wm_rank* r, const wm_kind* k) {
   int most = env.mallocs;
   wm_share(r, &most, sizeof most);
   if (r->size > 1) CHECK(most > 0);
+  int steps = 1;
   for (int at = 1; at <= most; at++)
     for (int one_rank = 0; one_rank < 2; one_rank++) {
       wm_env_start(&env);
-      env.fail_at = !one_rank || r->rank == r->size - 1 ? at : 0;
+      env.fail_at = !one_rank || r->rank == 0 ? at : 0;
       int code = wholememory_embedding_gather_gradient_apply(e.embedding, ids.tensor, grads.tensor, false, 1, &env.fns, 0);
       BALANCED(&env);
-      bool mine = env.fail_at && env.mallocs >= at;
-      if (mine || code) wm_check_code(WHOLEMEMORY_OUT_OF_MEMORY, code, __FILE__, __LINE__, "a step where scratch was refused");
+      bool mine = env.fail_at && env.mallocs >= at, of_first = mine;
+      wm_share(r, &of_first, sizeof of_first);
+      if (mine || of_first || code) wm_check_code(WHOLEMEMORY_OUT_OF_MEMORY, code, __FILE__, __LINE__, "a step where scratch was refused");
+      steps += !code;
       OK(wholememory_communicator_barrier(e.comm));
     }
+  wm_finish();
+  OK(wholememory_communicator_barrier(e.comm));
+  size_t bytes;
+  unsigned char* changed = wm_local_copy(e.tensor, &bytes);
+  for (int64_t local = 0; local < (int64_t)(bytes / (e.stride * 4)); local++) {
+    int64_t row = wm_rows_held(&e, local);
+    /* Every rank has 1 for every row in a step, and for the first ones twice. */
+    double want = -(double)steps * r->size * (row < COUNT - ROWS ? 2 : 1);
+    for (int64_t c = 0; c < COLUMNS && row >= 0; c++)
+      CHECK_EQ(wm_bits(WHOLEMEMORY_DT_FLOAT, changed + (local * e.stride + c) * 4), wm_rounded(WHOLEMEMORY_DT_FLOAT, want));
+  }
+  free(changed);
   wm_array_drop(&ids);
   wm_array_drop(&grads);
   wm_rows_drop(&e);
+}
+
+/* What ranks leave gradients for each other in goes with the last embedding that learns. */
+static void nothing_stays(wm_rank* r, const wm_kind* k) {
+  enum { ROWS = 60, COLUMNS = 64, COUNT = 3000 };
+  wm_holdings before = {0};
+  /* The first time without steps. */
+  for (int round = 0; round < 3; round++) {
+    wm_rows e[2];
+    for (int i = 0; i < 2; i++) {
+      e[i] = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *k, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = ROWS, .columns = COLUMNS});
+      wm_rows_fill(&e[i], wm_zero_value, 0);
+      wholememory_embedding_optimizer_t made;
+      OK(wholememory_create_embedding_optimizer(&made, WHOLEMEMORY_OPT_ADAGRAD));
+      EXPECT(0, wholememory_embedding_set_optimizer(e[i].embedding, made));
+      wholememory_destroy_embedding_optimizer(made);
+    }
+    wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, COUNT, 1, 1, 0, 0}), grads = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, COUNT, COLUMNS, COLUMNS, 0, 0});
+    for (int i = 0; i < COUNT; i++) wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&ids, i, 0), (uint64_t)(i * 7 % ROWS));
+    wm_array_push(&ids);
+    wm_array_push(&grads);
+    for (int i = 0; i < 2 && round; i++) EXPECT(0, wholememory_embedding_gather_gradient_apply(e[i].embedding, ids.tensor, grads.tensor, false, 1, NULL, 0));
+    OK(wholememory_communicator_barrier(e[0].comm));
+    wm_rows_drop(&e[0]);
+    if (round) EXPECT(0, wholememory_embedding_gather_gradient_apply(e[1].embedding, ids.tensor, grads.tensor, false, 1, NULL, 0));
+    OK(wholememory_communicator_barrier(e[1].comm));
+    wm_rows_drop(&e[1]);
+    wm_array_drop(&ids);
+    wm_array_drop(&grads);
+    wm_meet(r);
+    wm_holdings now = wm_holdings_now();
+    wm_meet(r);
+    if (round == 0) before = now;
+    CHECK_EQ(now.shared_mappings, before.shared_mappings);
+  }
 }
 
 /* One rank goes on with an embedding that it has destroyed: it alone fails while there is nothing for it to take, else all do, since
@@ -205,6 +255,7 @@ static void body(wm_rank* r) {
     set_optimizer_codes(r, &wm_kinds[i]);
     step_codes(r, &wm_kinds[i]);
     refused_scratch(r, &wm_kinds[i]);
+    nothing_stays(r, &wm_kinds[i]);
     destroyed_on_one_rank(r, &wm_kinds[i]);
   }
 }

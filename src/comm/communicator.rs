@@ -12,10 +12,11 @@ pub use crate::platform::TransportChoice;
 use crate::platform::locks::ForkMutex;
 use crate::platform::meeting::Meeting;
 use crate::platform::process::epoch;
-use crate::platform::{Bootstrap, Member, Platform, Reach, Term, Transport, agree, is_one_fabric};
+use crate::platform::window::Window;
+use crate::platform::{Bootstrap, Member, Platform, Reach, Term, Transport, agree, is_one_fabric, largest};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// `WHOLEMEMORY_ROUTE`, agreed over the ranks at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +110,8 @@ pub struct Communicator {
     pub(super) dependents: ForkMutex<Dependents>,
     pub(super) hierarchy: Mutex<Option<Hierarchy>>,
     pub(super) transport: Mutex<Option<Arc<dyn Transport>>>,
+    /// Embeddings that learn, as far as this rank has not destroyed them.
+    learners: AtomicUsize,
 }
 
 /// What a new communicator is made of.
@@ -150,6 +153,7 @@ impl Communicator {
             dependents: ForkMutex::default(),
             hierarchy: Mutex::default(),
             transport: Mutex::default(),
+            learners: AtomicUsize::new(0),
         })
     }
 
@@ -421,6 +425,47 @@ impl Communicator {
         let transport: Arc<dyn Transport> = Arc::from(made);
         *locked(&self.transport) = Some(transport.clone());
         Ok(transport)
+    }
+
+    fn window(&self) -> Option<Arc<dyn Window>> {
+        locked(&self.transport)
+            .as_ref()
+            .and_then(|transport| transport.window())
+    }
+
+    /// Gives back what ranks leave gradients for each other in, until the next step needs it; false on all ranks if none held
+    /// any. Collective.
+    /// # Errors
+    /// COMMUNICATION_ERROR, CUDA_ERROR, SYSTEM_ERROR; the same on all ranks.
+    pub fn give_back_window(&self, session: &Session<'_>) -> Result<bool> {
+        let window = self.window();
+        let held_bytes = window.as_ref().map_or(0, |window| window.held_bytes());
+        if largest(session, held_bytes as u64)? == 0 {
+            return Ok(false);
+        }
+        agree(session, &[], window.map_or(Ok(()), |window| window.give_back()))?;
+        Ok(true)
+    }
+
+    /// An embedding over the communicator learns from now on.
+    pub fn learner_joined(&self) {
+        self.learners.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// This rank has destroyed such an embedding. With the last one it gives back what it holds of the window, unless another
+    /// thread is in a collective call. Local.
+    /// # Errors
+    /// CUDA_ERROR, SYSTEM_ERROR.
+    pub fn learner_left(&self) -> Result<()> {
+        if self.learners.fetch_sub(1, Ordering::Relaxed) != 1 || !self.is_ours() {
+            return Ok(());
+        }
+        let _no_step_runs = match self.collective.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(held)) => held.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(()),
+        };
+        self.window().map_or(Ok(()), |window| window.give_back())
     }
 
     /// Why collective calls cannot succeed any more, if so: a rank died or left.

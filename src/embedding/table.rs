@@ -243,7 +243,8 @@ impl Embedding {
     pub fn release(&self) -> Result<()> {
         // It stays: a rank that goes on with a destroyed embedding takes part in the steps of the others.
         let states = self.training.lock().map(|training| training.clone());
-        let states = states.and_then(|training| training.map_or(Ok(()), |training| training.release()));
+        let states =
+            states.and_then(|training| training.map_or(Ok(()), |training| training.release(&self.comm)));
         let cache = self.cache.as_ref().map_or(Ok(()), Cache::release);
         self.table.free_alone().and(cache).and(states)
     }

@@ -5,6 +5,7 @@ use super::geometry::Geometry;
 use super::optimizer::{BETA_POWERS, Optimizer};
 use super::policy::Access;
 use super::table::{Embedding, Part};
+use crate::comm::Communicator;
 use crate::error::{Error, Kind, Result, ensure};
 use crate::kinds::{DType, Location, MemoryType};
 use crate::memory::{MallocRequest, Memory};
@@ -12,6 +13,7 @@ use crate::platform::{Stream, Term, agree};
 use crate::tensor::{Description, shape};
 use std::ffi::CStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Columns of the state that keeps beta1^t and beta2^t of every row.
 const POWERS: usize = 2;
@@ -22,6 +24,8 @@ pub struct Training {
     pub elements: Option<Arc<Memory>>,
     /// FLOAT [rows in memory, 2].
     pub powers: Option<Arc<Memory>>,
+    /// Counted among the learners of its communicator.
+    learns: AtomicBool,
 }
 
 /// Elements from one row of the element states to the next, and from one state to the next.
@@ -64,16 +68,18 @@ impl Embedding {
         let filled = self.fill_states(&training);
         let session = self.comm.enter("wholememory_embedding_set_optimizer")?;
         if let Err(error) = agree(&session, &[], filled) {
-            let _ = training.release();
+            let _ = training.release(&self.comm);
             return Err(error);
         }
         drop(session);
         if let (Some(cache), Some(policy), Some(elements)) = (&self.cache, &self.policy, &training.elements)
             && let Err(error) = cache::add_states(cache, policy, elements, self.state_row_bytes(&training))
         {
-            let _ = training.release();
+            let _ = training.release(&self.comm);
             return Err(error);
         }
+        training.learns.store(true, Ordering::Relaxed);
+        self.comm.learner_joined();
         *trained = Some(Arc::new(training));
         Ok(())
     }
@@ -128,6 +134,7 @@ impl Embedding {
                 optimizer,
                 elements,
                 powers,
+                learns: AtomicBool::new(false),
             }),
             Err(error) => {
                 let _ = elements.map_or(Ok(()), |memory| memory.free_alone());
@@ -229,11 +236,15 @@ impl Training {
         }
     }
 
-    /// Gives the states' memory back. Local.
+    /// Gives the states' memory back, those of an embedding over `comm`. Local.
     /// # Errors
     /// CUDA_ERROR, SYSTEM_ERROR; the rest is released all the same.
-    pub fn release(&self) -> Result<()> {
+    pub fn release(&self, comm: &Communicator) -> Result<()> {
+        let left = match self.learns.swap(false, Ordering::Relaxed) {
+            true => comm.learner_left(),
+            false => Ok(()),
+        };
         let free = |memory: &Option<Arc<Memory>>| memory.as_ref().map_or(Ok(()), |m| m.free_alone());
-        free(&self.elements).and(free(&self.powers))
+        free(&self.elements).and(free(&self.powers)).and(left)
     }
 }

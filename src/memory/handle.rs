@@ -73,7 +73,11 @@ impl Memory {
             starts_bytes: &partition.starts_bytes,
             contiguous,
         };
-        let segment = comm.platform().segments().create(&asked, &session)?;
+        let create = || comm.platform().segments().create(&asked, &session);
+        let segment = create().or_else(|error| match error.kind {
+            Kind::OutOfMemory if comm.give_back_window(&session)? => create(),
+            _ => Err(error),
+        })?;
         let with_chunks = memory_type == MemoryType::Chunked && location == Location::Device;
         let mapping = Mapping::new(
             segment,

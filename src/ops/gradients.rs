@@ -7,7 +7,7 @@ use super::operand::Data;
 use super::owners::{Delivery, Owners, Parcel, deliver, keep};
 use super::route::deal;
 use super::serving::{not_recording, take_part};
-use crate::error::{Error, Result, ensure, fail};
+use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::{AllocationType, DType};
 use crate::memory::{MappedBases, Memory};
 use crate::platform::caching::CacheView;
@@ -100,9 +100,10 @@ fn run(
         }
         Ok(parcel)
     });
+    // Want of room is a failure of all ranks, what else is wrong of this one alone.
     let (parcel, own_failure) = match parcel {
-        Ok(parcel) => (parcel, Ok(())),
-        Err(error) => (None, Err(error)),
+        Err(error) if error.kind != Kind::OutOfMemory => (Ok(None), Err(error)),
+        parcel => (parcel, Ok(())),
     };
     let start_rows = start_rows(learner);
     let launch = Launch {
@@ -143,9 +144,9 @@ fn run(
     };
     let work = |ordered: Result<()>| {
         if comm.size() == 1 {
-            return match (own_failure.and(ordered), parcel) {
-                (Ok(()), Some(parcel)) => step(&keep(&field, parcel, &needs)?),
-                (outcome, _) => outcome,
+            return match own_failure.and(ordered).and(parcel)? {
+                Some(parcel) => step(&keep(&field, parcel, &needs)?),
+                None => Ok(()),
             };
         }
         let transport = comm.transport(&session)?;

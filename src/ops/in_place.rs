@@ -15,6 +15,10 @@ use std::sync::Arc;
 /// Ids begin at multiples of this from the beginning of a part.
 const ALIGNMENT_BYTES: u64 = 256;
 
+/// Parts beyond this are not left where one rank's is most of all: every rank has a part as large as the fullest.
+const LARGE_PART_BYTES: u128 = 64 << 20;
+const MOST_TIMES_THE_MEAN: u128 = 3;
+
 /// What lies where in the parts, the same on all ranks.
 pub struct Layout {
     /// Ids, each with a row, that a rank leaves for another: `counts[from][to]`.
@@ -38,15 +42,19 @@ impl Layout {
         ((self.left_by(from) + 1) * self.row_bytes).next_multiple_of(ALIGNMENT_BYTES)
     }
 
-    /// What the fullest part takes; `None` for more than windows have.
+    /// What the fullest part takes; `None` for more than windows have, and where most of a large window would lie idle.
     fn part_bytes(&self) -> Option<usize> {
-        let fullest = (0..self.counts.len())
-            .map(|from| bytes_of(self.left_by(from) + 2, (self.row_bytes + self.id_bytes) as usize))
-            .max()?
-            + u128::from(ALIGNMENT_BYTES);
+        let ranks = self.counts.len();
+        let part = |from| {
+            bytes_of(self.left_by(from) + 2, (self.row_bytes + self.id_bytes) as usize)
+                + u128::from(ALIGNMENT_BYTES)
+        };
+        let fullest = (0..ranks).map(part).max()?;
+        let all: u128 = (0..ranks).map(part).sum();
+        let idle = fullest > LARGE_PART_BYTES && fullest * ranks as u128 > MOST_TIMES_THE_MEAN * all;
         usize::try_from(fullest)
             .ok()
-            .filter(|bytes| *bytes <= MOST_HALF_BYTES)
+            .filter(|bytes| *bytes <= MOST_HALF_BYTES && !idle)
     }
 
     /// On the grid that begins with the window, the first row of what `from` leaves.
@@ -80,7 +88,7 @@ impl Drop for Reading {
 }
 
 /// Lets every rank `put` what it has for the others, and gives this one what is for it, which stays as long as the delivery.
-/// `given` are ids without rows as they arrive here. `None` on all ranks where this way cannot be gone; then nothing has been put.
+/// `held_by_all_bytes` is as for [`Window::begin`]; `given` are ids without rows as they arrive here. `None` on all ranks where this way cannot be gone; then nothing has been put.
 /// Collective over the circle.
 /// # Errors
 /// Outer ones are those of all ranks, with nothing delivered to any: OUT_OF_MEMORY if one has no room for what it needs,
@@ -89,6 +97,7 @@ pub fn leave<'a>(
     field: &Field<'a>,
     circle: Circle<'_>,
     layout: &Layout,
+    held_by_all_bytes: usize,
     given: Parcel,
     needs: Needs<'_>,
     put: &mut dyn FnMut(Spot) -> Result<()>,
@@ -101,9 +110,11 @@ pub fn leave<'a>(
         return Ok(None);
     }
     let stream = field.launch.stream;
-    let Some(round) = window.begin(field.platform.segments(), circle.boot, bytes, stream)? else {
+    let segments = field.platform.segments();
+    let Some(round) = window.begin(segments, circle.boot, bytes, held_by_all_bytes, stream)? else {
         return Ok(None);
     };
+    let reading = Reading { window, stream };
     let me = circle.boot.rank();
     let row_at = |row: u64| round.base.offset_bytes((row * layout.row_bytes) as usize);
     let ids_at = |from: usize| {
@@ -119,8 +130,7 @@ pub fn leave<'a>(
         }),
         Err(error) => Err(error.clone()),
     };
-    window.meet(circle.boot, mine, stream)?;
-    let reading = Reading { window, stream };
+    reading.window.meet(circle.boot, mine, stream)?;
     let (scratch, [ids, address], bytes) = room?;
 
     let mut lots = Vec::with_capacity(ranks);
@@ -221,6 +231,20 @@ mod tests {
         assert_eq!(many.part_bytes(), None);
         many.counts[1][2] = u64::MAX / 4;
         assert_eq!(many.part_bytes(), None);
+        // 128 MiB of one rank of two, of four, and 32 MiB of one of four.
+        let one = |ranks: usize, rows: u64| {
+            let mut counts = vec![vec![0; ranks]; ranks];
+            counts[0][1] = rows;
+            let layout = Layout {
+                counts,
+                ..layout(512)
+            };
+            layout.part_bytes().is_some()
+        };
+        assert_eq!(
+            [one(2, 1 << 18), one(4, 1 << 18), one(4, 1 << 16)],
+            [true, false, true]
+        );
         assert!(layout(4).is_numbered());
         let mut crowd = layout(1);
         crowd.counts = vec![vec![0; 16]; 16];

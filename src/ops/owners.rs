@@ -121,6 +121,8 @@ struct Announcement {
     /// `None` for ids without rows.
     row_dtype: Option<DType>,
     cols: u64,
+    /// What it holds of a window (`Window::held_bytes`).
+    window_bytes: u64,
     /// Ids for each rank.
     counts: Vec<u64>,
 }
@@ -134,6 +136,7 @@ impl Announcement {
             self.id_dtype.raw().into(),
             row_dtype.into(),
             self.cols,
+            self.window_bytes,
         ];
         words.extend(&self.counts);
         encode_words(&words)
@@ -141,13 +144,14 @@ impl Announcement {
 
     fn decode(bytes: &[u8], ranks: usize) -> Option<Announcement> {
         let words = decode_words(bytes);
-        let (&[serves, identity, id, row, cols], counts) = words.split_first_chunk::<5>()?;
+        let (&[serves, identity, id, row, cols, window_bytes], counts) = words.split_first_chunk::<6>()?;
         (counts.len() == ranks).then_some(Announcement {
             serves: serves != 0,
             identity,
             id_dtype: DType::from_raw(id as u32)?,
             row_dtype: DType::from_raw(row as u32),
             cols,
+            window_bytes,
             counts: counts.to_vec(),
         })
     }
@@ -202,8 +206,9 @@ impl Wire {
     }
 }
 
-/// Brings every parcel's ids and rows to their owners; `None` if no rank has any. A rank without a parcel takes part. Collective
-/// over the circle, which is the world of `field`. All parcels have rows, or none has.
+/// Brings every parcel's ids and rows to their owners; `None` if no rank has any. A rank without a parcel takes part; one that
+/// had no room for its own brings that error. Collective over the circle, which is the world of `field`. All parcels have rows, or
+/// none has.
 /// # Errors
 /// Outer ones are those of all ranks: OUT_OF_MEMORY if one has no room, LOGIC_ERROR for different objects or one that a
 /// rank has destroyed, COMMUNICATION_ERROR, and where ranks read each other's rows in place, failures of one's kernels. The inner
@@ -213,14 +218,15 @@ pub fn deliver<'a>(
     field: &Field<'a>,
     circle: Circle<'_>,
     owners: &Owners<'_>,
-    mine: Option<Parcel>,
+    mine: Result<Option<Parcel>>,
     needs: Needs<'_>,
 ) -> Result<(Option<Delivery<'a>>, Result<()>)> {
     let ranks = circle.boot.size();
-    let packed = mine
-        .filter(|parcel| parcel.ids.count > 0)
-        .map(|parcel| Packed::new(field, owners, parcel))
-        .transpose();
+    let packed = mine.and_then(|mine| {
+        mine.filter(|parcel| parcel.ids.count > 0)
+            .map(|parcel| Packed::new(field, owners, parcel))
+            .transpose()
+    });
     let (packed, mut failure, refusal) = match packed {
         Ok(packed) => (packed, Ok(()), None),
         Err(error) if error.kind == Kind::OutOfMemory => (None, Ok(()), Some(error)),
@@ -234,6 +240,7 @@ pub fn deliver<'a>(
             id_dtype: packed.as_ref().map_or(DType::Int64, |p| p.parcel.ids.dtype),
             row_dtype: packed.as_ref().and_then(|p| Some(p.parcel.rows?.dtype)),
             cols: packed.as_ref().map_or(0, |p| p.parcel.cols as u64),
+            window_bytes: circle.transport.window().map_or(0, |w| w.held_bytes() as u64),
             counts: packed
                 .as_ref()
                 .map_or_else(|| vec![0; ranks], |p| p.counts.clone()),
@@ -310,7 +317,18 @@ pub fn deliver<'a>(
                 field.launch.stream,
             )
         };
-        if let Some((delivery, read)) = leave(field, circle, &layout, unplaced, needs, &mut put)? {
+        let held_by_all = announcements.iter().map(|a| a.window_bytes).min();
+        let held_by_all_bytes = held_by_all.unwrap_or(0) as usize;
+        let left = leave(
+            field,
+            circle,
+            &layout,
+            held_by_all_bytes,
+            unplaced,
+            needs,
+            &mut put,
+        )?;
+        if let Some((delivery, read)) = left {
             return Ok((delivery, failure.and(read)));
         }
     }
@@ -405,6 +423,7 @@ mod tests {
             id_dtype,
             row_dtype: Some(row_dtype),
             cols,
+            window_bytes: 1 << 40,
             counts: counts.to_vec(),
         }
     }
@@ -414,7 +433,7 @@ mod tests {
         let full = one(DType::Int, DType::Bf16, 1 << 33, &[1, 0, u64::MAX]);
         assert_eq!(Announcement::decode(&full.encode(), 3), Some(full.clone()));
         assert_eq!(Announcement::decode(&full.encode(), 2), None);
-        assert_eq!(Announcement::decode(&full.encode()[..39], 3), None);
+        assert_eq!(Announcement::decode(&full.encode()[..47], 3), None);
         let bare = Announcement {
             serves: false,
             row_dtype: None,

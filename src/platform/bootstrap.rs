@@ -130,6 +130,19 @@ pub fn agree_or<T>(boot: &dyn Bootstrap, terms: &[Term], mismatch: Kind, mine: R
     mine
 }
 
+/// The largest of the ranks' numbers. Collective.
+/// # Errors
+/// COMMUNICATION_ERROR.
+pub fn largest(boot: &dyn Bootstrap, own: u64) -> Result<u64> {
+    let unreadable = || Error::new(Kind::Communication, "a rank sent an unreadable number");
+    let mut most = own;
+    for bytes in &boot.all_gather(&own.to_le_bytes())? {
+        let bytes = <[u8; 8]>::try_from(bytes.as_slice()).map_err(|_| unreadable())?;
+        most = most.max(u64::from_le_bytes(bytes));
+    }
+    Ok(most)
+}
+
 /// [`agree_or`] with INVALID_VALUE for terms that differ.
 pub fn agree<T>(boot: &dyn Bootstrap, terms: &[Term], mine: Result<T>) -> Result<T> {
     agree_or(boot, terms, Kind::InvalidValue, mine)

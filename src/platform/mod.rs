@@ -20,7 +20,7 @@ pub mod window;
 use crate::error::{Result, ensure, fail};
 use crate::kinds::{DType, Location};
 use crate::span::Address;
-pub use bootstrap::{Bootstrap, Term, agree, agree_or};
+pub use bootstrap::{Bootstrap, Term, agree, agree_or, largest};
 pub use choice::{at_init, bind, current, device_properties, fork_device_count, trim_scratch};
 pub use cuda::forget_current;
 use std::sync::Arc;
@@ -288,6 +288,11 @@ pub trait Segment: Send + Sync {
     /// Unmaps and releases. With `boot` (a healthy collective free) it waits for the other ranks where the platform
     /// needs that; with `None` it releases the local side alone.
     fn release(self: Box<Self>, boot: Option<&dyn Bootstrap>) -> Result<()>;
+
+    /// Releases the local side of memory that no work of this rank uses any more; nothing is waited for.
+    fn release_settled(self: Box<Self>) -> Result<()> {
+        self.release(None)
+    }
 }
 
 /// What one rank sends to all others and receives from them, in rank order on both sides.

@@ -5,7 +5,7 @@
 //! is written again only after the meeting of the next round, to which every rank comes when its reading of this one is over.
 
 use super::staging::Mover;
-use super::{Bootstrap, Segment, SegmentRequest, Segments, Stream, agree};
+use super::{Bootstrap, Segment, SegmentRequest, Segments, Stream, agree, largest};
 use crate::error::{Kind, Result};
 use crate::kinds::Location;
 use crate::log::say;
@@ -17,6 +17,9 @@ pub const MOST_HALF_BYTES: usize = 512 << 20;
 
 /// Sizes are rounded up to eighths of the next power of two, so that calls of about the same size share a window.
 const STEPS: usize = 8;
+
+/// For so many calls a size that could not be had is not asked for again.
+const PATIENCE_CALLS: u32 = 64;
 
 /// What readers and writers of a window need to know; the same on every rank up to the place of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,23 +49,48 @@ struct Held {
     segment: Option<Box<dyn Segment>>,
     base: Address,
     half_bytes: usize,
+    /// Since the segment was made.
     rounds: usize,
-    /// A half of so many bytes could not be had.
-    refused_bytes: Option<usize>,
+    refused: Option<Refused>,
     released: bool,
 }
 
-/// See the module.
+/// A half of so many bytes could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Refused {
+    bytes: usize,
+    calls_left: u32,
+}
+
+impl Held {
+    /// Whether `bytes` could not be had a short while ago; the calls that ask so are counted.
+    fn refuses(&mut self, bytes: usize) -> bool {
+        match &mut self.refused {
+            Some(refused) if bytes >= refused.bytes && refused.calls_left > 0 => {
+                refused.calls_left -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// See the module. The ranks that use it do so in the same order, one call at a time.
 pub trait Window: Send + Sync {
-    /// Begins a round in which no rank leaves more than `bytes`, which is the same on all ranks. `None` on all ranks if there
-    /// is no room for that. Collective over `boot` where the window must grow, for which it waits for what it was used for.
+    /// Bytes of a half of a part that this rank holds now; 0 for none.
+    fn held_bytes(&self) -> usize;
+
+    /// Begins a round in which no rank leaves more than `bytes`, which is the same on all ranks, as is `held_by_all_bytes`, the
+    /// least of what the ranks [hold](Window::held_bytes). `None` on all ranks if there is no room for that. Collective over
+    /// `boot` where the window must grow, for which it waits for what it was used for.
     /// # Errors
-    /// Those of [`Segments::create`] but for OUT_OF_MEMORY; CUDA_ERROR.
+    /// Those of [`Segments::create`] but for OUT_OF_MEMORY, SYSTEM_ERROR and NOT_SUPPORTED; CUDA_ERROR. The same on all ranks.
     fn begin(
         &self,
         segments: &dyn Segments,
         boot: &dyn Bootstrap,
         bytes: usize,
+        held_by_all_bytes: usize,
         stream: Stream,
     ) -> Result<Option<Round>>;
 
@@ -74,6 +102,12 @@ pub trait Window: Send + Sync {
 
     /// This rank's reading is on the stream, as far as it will be.
     fn finish(&self, stream: Stream);
+
+    /// Gives back what this rank holds, until the next round that needs it. Local, between rounds: what others still map of
+    /// it stays there for them.
+    /// # Errors
+    /// CUDA_ERROR, SYSTEM_ERROR.
+    fn give_back(&self) -> Result<()>;
 }
 
 impl<M: Mover> Windows<M> {
@@ -91,13 +125,10 @@ impl<M: Mover> Windows<M> {
 
     /// As [`Transport::release`](super::Transport::release).
     pub fn release(&self, boot: Option<&dyn Bootstrap>) -> Result<()> {
-        let segment = {
-            let mut held = self.held();
-            held.released = true;
-            held.half_bytes = 0;
-            held.segment.take()
-        };
-        segment.map_or(Ok(()), |segment| segment.release(boot))
+        self.held().released = true;
+        let given = self.give_back();
+        let met = boot.map_or(Ok(()), |boot| boot.barrier());
+        given.and(met)
     }
 
     fn grow(
@@ -105,15 +136,16 @@ impl<M: Mover> Windows<M> {
         held: &mut Held,
         segments: &dyn Segments,
         boot: &dyn Bootstrap,
-        half_bytes: usize,
+        bytes: usize,
         stream: Stream,
     ) -> Result<()> {
+        let unit_bytes = largest(boot, segments.granularity_bytes() as u64)? as usize;
+        let half_bytes = rounded(bytes, unit_bytes);
         // Whatever the last rounds read or wrote.
         agree(boot, &[], self.mover.settle(stream))?;
         held.half_bytes = 0;
-        if let Some(segment) = held.segment.take() {
-            agree(boot, &[], segment.release(Some(boot)))?;
-        }
+        let given = held.segment.take().map(Segment::release_settled);
+        agree(boot, &[], given.unwrap_or(Ok(())))?;
         let part_bytes = 2 * half_bytes;
         let starts_bytes: Vec<usize> = (0..=boot.size()).map(|rank| rank * part_bytes).collect();
         let request = SegmentRequest {
@@ -121,10 +153,13 @@ impl<M: Mover> Windows<M> {
             starts_bytes: &starts_bytes,
             contiguous: true,
         };
-        let segment = segments.create(&request, boot)?;
+        let segment = segments
+            .create(&request, boot)
+            .map_err(|e| e.within(format!("a window of {half_bytes} bytes a rank and half")))?;
         held.base = segment.address_of_rank(0);
         held.segment = Some(segment);
         held.half_bytes = half_bytes;
+        held.rounds = 0;
         Ok(())
     }
 }
@@ -135,27 +170,36 @@ fn rounded(bytes: usize, unit_bytes: usize) -> usize {
     bytes.next_multiple_of(step).next_multiple_of(unit_bytes)
 }
 
+/// Whether a window that cannot be had for this is done without.
+fn is_shortage(kind: Kind) -> bool {
+    matches!(kind, Kind::OutOfMemory | Kind::System | Kind::NotSupported)
+}
+
 impl<M: Mover> Window for Windows<M> {
+    fn held_bytes(&self) -> usize {
+        self.held().half_bytes
+    }
+
     fn begin(
         &self,
         segments: &dyn Segments,
         boot: &dyn Bootstrap,
         bytes: usize,
+        held_by_all_bytes: usize,
         stream: Stream,
     ) -> Result<Option<Round>> {
         let mut held = self.held();
-        if held.released
-            || bytes > MOST_HALF_BYTES
-            || held.refused_bytes.is_some_and(|refused| bytes >= refused)
-        {
+        if held.released || bytes > MOST_HALF_BYTES || held.refuses(bytes) {
             return Ok(None);
         }
-        if bytes > held.half_bytes {
-            let half_bytes = rounded(bytes, segments.granularity_bytes());
-            match self.grow(&mut held, segments, boot, half_bytes, stream) {
-                Err(error) if error.kind == Kind::OutOfMemory && boot.failure().is_none() => {
-                    say!(Debug, "no window of {half_bytes} bytes a rank and half: {error}");
-                    held.refused_bytes = Some(bytes);
+        if bytes > held_by_all_bytes {
+            match self.grow(&mut held, segments, boot, bytes, stream) {
+                Err(error) if is_shortage(error.kind) && boot.failure().is_none() => {
+                    say!(Debug, "{error}; for some calls no window is asked for");
+                    held.refused = Some(Refused {
+                        bytes,
+                        calls_left: PATIENCE_CALLS,
+                    });
                     return Ok(None);
                 }
                 grown => grown?,
@@ -179,6 +223,15 @@ impl<M: Mover> Window for Windows<M> {
             let _ = self.mover.settle(stream);
         }
     }
+
+    fn give_back(&self) -> Result<()> {
+        let segment = {
+            let mut held = self.held();
+            held.half_bytes = 0;
+            held.segment.take()
+        };
+        segment.map_or(Ok(()), |segment| segment.release(None))
+    }
 }
 
 #[cfg(test)]
@@ -194,7 +247,23 @@ mod tests {
     }
 
     fn begin(window: &Windows<Copies>, boot: &Threaded, bytes: usize) -> Option<Round> {
-        window.begin(&MemfdSegments, boot, bytes, Stream(0)).unwrap()
+        begin_in(&MemfdSegments, window, boot, bytes)
+    }
+
+    fn begin_in(
+        segments: &dyn Segments,
+        window: &Windows<Copies>,
+        boot: &Threaded,
+        bytes: usize,
+    ) -> Option<Round> {
+        let held = boot.all_gather(&window.held_bytes().to_le_bytes()).unwrap();
+        let least = held
+            .iter()
+            .map(|bytes| usize::from_le_bytes(bytes[..].try_into().unwrap()))
+            .min();
+        window
+            .begin(segments, boot, bytes, least.unwrap(), Stream(0))
+            .unwrap()
     }
 
     fn byte(call: usize, rank: usize, i: usize) -> u8 {
@@ -265,9 +334,10 @@ mod tests {
         }
     }
 
-    /// Segments that have no memory for more than they say.
+    /// Segments that fail for more than they say.
     struct Small {
         most_bytes: usize,
+        with: Kind,
     }
 
     impl Segments for Small {
@@ -278,30 +348,73 @@ mod tests {
         fn create(&self, request: &SegmentRequest<'_>, boot: &dyn Bootstrap) -> Result<Box<dyn Segment>> {
             let bytes = *request.starts_bytes.last().unwrap_or(&0);
             if bytes > self.most_bytes {
-                return Err(Error::new(Kind::OutOfMemory, "none left"));
+                return Err(Error::new(self.with, "none left"));
             }
             MemfdSegments.create(request, boot)
         }
     }
 
     #[test]
-    fn without_room_there_is_no_round_and_nobody_asks_twice() {
+    fn without_room_there_is_no_round_and_for_a_while_nobody_asks_again() {
+        for with in [Kind::OutOfMemory, Kind::System, Kind::NotSupported] {
+            ranks(2, |boot| {
+                let (window, me) = (window(), boot.rank());
+                let small = Small {
+                    most_bytes: 1 << 20,
+                    with,
+                };
+                assert_eq!(begin_in(&small, &window, &boot, MOST_HALF_BYTES + 1), None);
+                assert_eq!(begin_in(&small, &window, &boot, 1 << 20), None);
+                for call in 0..PATIENCE_CALLS {
+                    let left = PATIENCE_CALLS - call;
+                    assert_eq!(window.held().refused.unwrap().calls_left, left);
+                    assert_eq!(
+                        begin(&window, &boot, 1 << 21),
+                        None,
+                        "there is room, but nobody asks"
+                    );
+                    let round = begin_in(&small, &window, &boot, 4096).unwrap();
+                    write(round.part(me), &[me as u8 + 1; 4096]);
+                    window.meet(&boot, Ok(()), Stream(0)).unwrap();
+                    assert_eq!(read(round.part(1 - me), 4096), [2 - me as u8; 4096]);
+                }
+                assert!(begin(&window, &boot, 1 << 21).is_some());
+            });
+        }
+    }
+
+    #[test]
+    fn other_failures_to_grow_are_those_of_all_ranks() {
         ranks(2, |boot| {
+            let small = Small {
+                most_bytes: 0,
+                with: Kind::Cuda,
+            };
+            let failed = window().begin(&small, &boot, 1, 0, Stream(0));
+            assert_eq!(failed.unwrap_err().kind, Kind::Cuda);
+        });
+    }
+
+    /// Ranks give back when they like; the next round is one of all ranks again.
+    #[test]
+    fn what_some_ranks_gave_back_is_made_anew_by_all() {
+        ranks(3, |boot| {
             let (window, me) = (window(), boot.rank());
-            let small = Small { most_bytes: 1 << 20 };
-            assert_eq!(
-                window
-                    .begin(&small, &boot, MOST_HALF_BYTES + 1, Stream(0))
-                    .unwrap(),
-                None
-            );
-            assert_eq!(window.begin(&small, &boot, 1 << 20, Stream(0)).unwrap(), None);
-            assert_eq!(window.held().refused_bytes, Some(1 << 20));
-            assert_eq!(window.begin(&small, &boot, 1 << 21, Stream(0)).unwrap(), None);
-            let round = window.begin(&small, &boot, 4096, Stream(0)).unwrap().unwrap();
-            write(round.part(me), &[me as u8 + 1; 4096]);
-            window.meet(&boot, Ok(()), Stream(0)).unwrap();
-            assert_eq!(read(round.part(1 - me), 4096), [2 - me as u8; 4096]);
+            for call in 0..30 {
+                let round = begin(&window, &boot, 5000).unwrap();
+                assert!(window.held_bytes() >= 5000);
+                write(round.part(me), &[(call * 3 + me) as u8; 5000]);
+                window.meet(&boot, Ok(()), Stream(0)).unwrap();
+                for from in 0..3 {
+                    assert_eq!(read(round.part(from), 5000), [(call * 3 + from) as u8; 5000]);
+                }
+                window.finish(Stream(0));
+                if (call + me) % 4 == 0 || call % 7 == 3 {
+                    window.give_back().unwrap();
+                    assert_eq!(window.held_bytes(), 0);
+                }
+            }
+            window.release(Some(&boot)).unwrap();
         });
     }
 

@@ -190,7 +190,7 @@ impl<'a> CachedCall<'a> {
         };
         let start_rows = cache.start_rows();
         let owners = cache.owners(&start_rows, leases.is_some());
-        deliver(field, circle, &owners, parcel, &needs)
+        deliver(field, circle, &owners, Ok(parcel), &needs)
     }
 
     /// Every line can be read from here.

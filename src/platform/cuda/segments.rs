@@ -3,13 +3,13 @@
 
 use super::CudaPlatform;
 use super::gpu::Gpu;
-use super::handover::{Ticket, exchange};
+use super::handover::{Handover, Ticket, exchange};
 use super::host::HostSegment;
 use super::vmm::{Physical, Range};
 use crate::error::{Error, Kind, Result, ensure};
 use crate::kinds::Location;
 use crate::platform::pages::PagePlan;
-use crate::platform::{Bootstrap, Segment, SegmentRequest, Segments, agree};
+use crate::platform::{Bootstrap, Segment, SegmentRequest, Segments, agree, largest};
 use crate::span::Address;
 use std::sync::Arc;
 
@@ -58,7 +58,8 @@ impl DeviceSegment {
             NotSupported,
             "one range of device memory over ranks that cannot map each other's"
         );
-        let page_bytes = common_page(gpu.facts.page_bytes, boot)?;
+        // The size unit that suits the GPUs of all ranks.
+        let page_bytes = largest(boot, gpu.facts.page_bytes as u64)? as usize;
         let plan = PagePlan::new(request, page_bytes)?;
         let (own_start, own_bytes) = plan.provided(rank);
         // Alone, the own pages are the whole range.
@@ -73,7 +74,7 @@ impl DeviceSegment {
                 .then(|| Range::reserve(gpu, range_bytes, page_bytes))
                 .transpose()?;
             let memory = (own_bytes > 0)
-                .then(|| Physical::create(gpu, own_bytes, handover))
+                .then(|| create_physical(gpu, own_bytes, handover))
                 .transpose()?;
             let ticket = match &memory {
                 Some(memory) if shared => Some(memory.export()?),
@@ -137,16 +138,15 @@ impl DeviceSegment {
     }
 }
 
-/// The size unit that suits the GPUs of all ranks. Collective.
-fn common_page(own_bytes: usize, boot: &dyn Bootstrap) -> Result<usize> {
-    let all = boot.all_gather(&(own_bytes as u64).to_le_bytes())?;
-    let unreadable = || Error::new(Kind::Communication, "a rank sent an unreadable page size");
-    let mut most = own_bytes;
-    for bytes in &all {
-        let bytes = <[u8; 8]>::try_from(bytes.as_slice()).map_err(|_| unreadable())?;
-        most = most.max(u64::from_le_bytes(bytes) as usize);
+/// Free scratch of the library's own is given back before there counts as no memory.
+fn create_physical(gpu: &Arc<Gpu>, bytes: usize, handover: Handover) -> Result<Physical> {
+    match Physical::create(gpu, bytes, handover) {
+        Err(error) if error.kind == Kind::OutOfMemory => {
+            super::trim_scratch();
+            Physical::create(gpu, bytes, handover)
+        }
+        created => created,
     }
-    Ok(most)
 }
 
 impl Segment for DeviceSegment {
@@ -173,6 +173,14 @@ impl Segment for DeviceSegment {
         }
         drop(self.range.take());
         outcome
+    }
+
+    fn release_settled(mut self: Box<Self>) -> Result<()> {
+        let Some(mut range) = self.range.take() else {
+            return Ok(());
+        };
+        let _entered = self.gpu.enter()?;
+        range.unmap_but(None)
     }
 }
 

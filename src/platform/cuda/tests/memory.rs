@@ -274,6 +274,54 @@ fn imports_are_let_go_before_any_memory_goes() {
     assert_eq!(waits.count(), 3);
 }
 
+/// Waiting for the whole device would spoil a graph that another thread records.
+#[test]
+fn memory_that_nothing_uses_goes_without_waiting() {
+    let (_, world) = on_gpus(
+        2,
+        |_| {},
+        |platform, boot| {
+            acquainted(platform, boot).unwrap();
+            let segment = create(platform, boot, Location::Device, &[0, PAGE, 2 * PAGE], true).unwrap();
+            boot.barrier().unwrap();
+            let mark = world_log_length();
+            boot.barrier().unwrap();
+            segment.release_settled().unwrap();
+            boot.barrier().unwrap();
+            let log = desk(|desk| desk.world.clone()).log();
+            let calls: Vec<&str> = log[mark..].iter().map(|(_, call, _)| *call).collect();
+            assert!(!calls.contains(&"cuCtxSynchronize"), "{calls:?}");
+            assert_eq!(calls.iter().filter(|call| **call == "cuMemUnmap").count(), 4);
+            boot.barrier().unwrap();
+        },
+    );
+    assert_eq!(world.alive(), "");
+}
+
+#[test]
+fn free_scratch_goes_before_there_is_no_memory() {
+    on_gpus(
+        2,
+        |_| {},
+        |platform, boot| {
+            acquainted(platform, boot).unwrap();
+            let starts = [0, PAGE, 2 * PAGE];
+            if boot.rank() == 1 {
+                desk(|d| d.failure = Some(("cuMemCreate", 0, fake::OUT_OF_MEMORY)));
+            }
+            let segment = create(platform, boot, Location::Device, &starts, true).unwrap();
+            assert_eq!(desk(|d| d.failed), boot.rank() == 1);
+            segment.release(Some(boot)).unwrap();
+            // One partition too large for any driver.
+            let starts = [0, PAGE, PAGE + (1 << 41)];
+            let refused = create(platform, boot, Location::Device, &starts, true)
+                .err()
+                .unwrap();
+            assert_eq!(refused.kind, Kind::OutOfMemory);
+        },
+    );
+}
+
 fn world_log_length() -> usize {
     desk(|desk| desk.world.clone()).log().len()
 }
