@@ -8,6 +8,7 @@
 #include <wholememory/wholememory_op.h>
 
 #include "device.h"
+#include "rows.h"
 #include "table.h"
 
 static struct {
@@ -267,6 +268,76 @@ static void another_thread(wm_rank* r, wm_table* t) {
   lookup_drop(&theirs);
 }
 
+/* Gradients of 1, `count` / STEP_ROWS for every row. */
+typedef struct { wm_rows* e; int rank; void* stream; wm_array ids, grads; } step_beside;
+
+enum { STEP_ROWS = 40, STEP_COLUMNS = 16 };
+
+static void prepare_step(step_beside* s, int count) {
+  s->ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, count, 1, 1, 0, 0});
+  s->grads = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, count, STEP_COLUMNS, STEP_COLUMNS, 0, 0});
+  for (int i = 0; i < count; i++) {
+    wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&s->ids, i, 0), (uint64_t)(i % STEP_ROWS));
+    for (int c = 0; c < STEP_COLUMNS; c++) wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&s->grads, i, c), wm_rounded(WHOLEMEMORY_DT_FLOAT, 1));
+  }
+  wm_array_push(&s->ids);
+  wm_array_push(&s->grads);
+  wm_finish();
+}
+
+static void* run_step(void* argument) {
+  step_beside* s = argument;
+  wm_set_rank(s->rank);
+  wm_device_bind(s->rank);
+  EXPECT(0, wholememory_embedding_gather_gradient_apply(s->e->embedding, s->ids.tensor, s->grads.tensor, false, 1, NULL, (int64_t)s->stream));
+  CHECK_EQ(gpu.stream_synchronise(s->stream), 0);
+  return NULL;
+}
+
+/* While this thread records, another one lets the ranks learn from more gradients than ever before: what these are left in has to
+ * grow, and what it was before has to go. */
+static void learning_beside(wm_rank* r, wm_table* t, int mode) {
+  wm_rows e = wm_rows_make(t->comm, (wm_rows_shape){.kind = wm_kinds[0], .dtype = WHOLEMEMORY_DT_FLOAT, .rows = STEP_ROWS, .columns = STEP_COLUMNS});
+  wm_rows_fill(&e, wm_zero_value, 0);
+  wholememory_embedding_optimizer_t made;
+  OK(wholememory_create_embedding_optimizer(&made, WHOLEMEMORY_OPT_SGD));
+  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, made));
+  wholememory_destroy_embedding_optimizer(made);
+  lookup mine = lookup_make(t, 300);
+  lookup_prepare(&mine, 1);
+  step_beside first = {.e = &e, .rank = r->rank}, second = first;
+  prepare_step(&first, STEP_ROWS);
+  prepare_step(&second, 2000 * STEP_ROWS);
+  void* stream;
+  pthread_t thread;
+  REQUIRE(gpu.stream_create(&stream, NON_BLOCKING) == 0);
+  REQUIRE(gpu.stream_create(&first.stream, NON_BLOCKING) == 0);
+  second.stream = first.stream;
+  run_step(&first);
+  start_recording(r, stream, mode);
+  REQUIRE(pthread_create(&thread, NULL, run_step, &second) == 0);
+  pthread_join(thread, NULL);
+  EXPECT(0, lookup_run(&mine, NULL, stream));
+  void* exec = recorded(r, stream, "a recording beside a gradient step");
+  replays(&mine, exec, stream, "a gather recorded beside a gradient step");
+  OK(wholememory_communicator_barrier(t->comm));
+  size_t bytes;
+  unsigned char* changed = wm_local_copy(e.tensor, &bytes);
+  for (int64_t local = 0; local < (int64_t)(bytes / (e.stride * 4)); local++)
+    for (int64_t c = 0; c < STEP_COLUMNS && wm_rows_held(&e, local) >= 0; c++)
+      CHECK_EQ(wm_bits(WHOLEMEMORY_DT_FLOAT, changed + (local * e.stride + c) * 4), wm_rounded(WHOLEMEMORY_DT_FLOAT, -2001. * r->size));
+  free(changed);
+  CHECK_EQ(gpu.stream_destroy(stream), 0);
+  CHECK_EQ(gpu.stream_destroy(first.stream), 0);
+  wm_array_drop(&first.ids);
+  wm_array_drop(&first.grads);
+  wm_array_drop(&second.ids);
+  wm_array_drop(&second.grads);
+  OK(wholememory_communicator_barrier(t->comm));
+  wm_rows_drop(&e);
+  lookup_drop(&mine);
+}
+
 /* Ranks that each have a GPU of their own and map each other's memory meet in the order of their streams: all of them record. */
 static bool meets_on_streams(const wm_rank* r, wholememory_comm_t comm) {
   return wm_gpus() >= r->size &&
@@ -300,6 +371,7 @@ static void body(wm_rank* r) {
   gathers(r, &large, 0, NON_BLOCKING, 40000, true);
   wm_table_drop(&large);
   another_thread(r, &mapped);
+  for (int mode = 0; mode < MODES; mode++) learning_beside(r, &mapped, mode);
   wm_table_drop(&mapped);
 }
 
