@@ -1,6 +1,7 @@
 //! Gather and scatter over real communicators and handles: every memory type, location and route, against values that each
 //! rank recomputes for itself.
 
+mod crowded;
 mod env_test;
 mod failing;
 mod grid;

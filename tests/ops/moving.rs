@@ -8,7 +8,9 @@ use wholegraph::comm::Communicator;
 use wholegraph::kinds::{DType, Location, MemoryType};
 use wholegraph::memory::{MallocRequest, Memory, Route};
 use wholegraph::ops;
+use wholegraph::ops::Learner;
 use wholegraph::platform::Stream;
+use wholegraph::platform::learning::{OptimizerKind, Rule};
 use wholegraph::tensor::{Description, Operand, Storage};
 
 pub const TYPES: [MemoryType; 4] = [
@@ -29,6 +31,33 @@ pub struct Table {
 }
 
 impl Table {
+    /// What changes its rows by SGD without decay.
+    pub fn learner(&self, learning_rate: f32) -> Learner<'_> {
+        Learner {
+            table: &self.memory,
+            dtype: self.dtype,
+            cols: self.cols as usize,
+            stride: self.stride as usize,
+            rows: self.rows as u64,
+            dealt: None,
+            rule: Rule {
+                optimizer: OptimizerKind::Sgd,
+                adam_w: 0,
+                learning_rate,
+                weight_decay: 0.0,
+                epsilon: 0.0,
+                beta1: 0.0,
+                beta2: 0.0,
+                alpha: 0.0,
+            },
+            elements: None,
+            element_offsets: &[],
+            elements_stride: 0,
+            powers: None,
+            cache: None,
+        }
+    }
+
     pub fn new(
         comm: &Arc<Communicator>,
         (memory_type, location): (MemoryType, Location),

@@ -13,11 +13,11 @@ use wholegraph::error::{Error, Kind, Result};
 use wholegraph::kinds::{DType, Location, MemoryType};
 use wholegraph::ops;
 use wholegraph::ops::sampling::{SampleContexts, Sampling};
-use wholegraph::ops::{Gradients, Learner, apply_gradients};
+use wholegraph::ops::{Gradients, apply_gradients};
 use wholegraph::platform::caching::{AfterWriteBack, CacheKernels};
 use wholegraph::platform::cpu::CpuPlatform;
 use wholegraph::platform::graph::GraphKernels;
-use wholegraph::platform::learning::{LearningKernels, OptimizerKind, Rule};
+use wholegraph::platform::learning::LearningKernels;
 use wholegraph::platform::{
     Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Selected, Stream,
     Table as KernelTable, Transport,
@@ -380,29 +380,7 @@ fn one_records_a_step(comm: &Arc<Communicator>, streams: &Streams, memory_type: 
     let table = Table::new(comm, place, DType::Float, ROWS, (4, 4, 0), None);
     table.visit(|row, col, element| element.copy_from_slice(&whole(row, col as usize).to_ne_bytes()));
     comm.barrier().unwrap();
-    let learner = Learner {
-        table: &table.memory,
-        dtype: DType::Float,
-        cols: 4,
-        stride: 4,
-        rows: ROWS as u64,
-        dealt: None,
-        rule: Rule {
-            optimizer: OptimizerKind::Sgd,
-            adam_w: 0,
-            learning_rate: 0.25,
-            weight_decay: 0.0,
-            epsilon: 0.0,
-            beta1: 0.0,
-            beta2: 0.0,
-            alpha: 0.0,
-        },
-        elements: None,
-        element_offsets: &[],
-        elements_stride: 0,
-        powers: None,
-        cache: None,
-    };
+    let learner = table.learner(0.25);
     let mut steps = 0.0;
     for (culprit, stream, kind) in REFUSALS {
         let refused = comm.rank() == culprit;
