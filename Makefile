@@ -11,7 +11,7 @@
 #   make bench         the benchmark, on whatever platform there is; ARGS="..." are its options
 #   make bench-cpu     the speed list of the CPU platform, with ratios
 #   make bench-program and make example-programs build these alone; BUILD names their folder (build/examples)
-#   make install PREFIX=/usr/local
+#   make install PREFIX=/usr/local, an absolute path; DESTDIR goes in front of it
 #   make clean
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -37,7 +37,7 @@ demo:
 	@$(ENV) cargo build --release
 	@$(MAKE) -s $(BUILD)/word_neighbours
 	@echo
-	@scripts/mpirun -n 4 $(BUILD)/word_neighbours $(WORDS)
+	@scripts/mpirun --quiet -n 4 $(BUILD)/word_neighbours $(WORDS)
 	@echo "Other words: make demo WORDS=\"january red quickly\""
 
 test:
@@ -68,6 +68,7 @@ bench-cpu: build bench-program
 
 # Under sudo nothing is built that is there already, so that the tree stays its owner's.
 install:
+	@case "$(PREFIX)" in /*) ;; *) echo "PREFIX is \"$(PREFIX)\", it must be an absolute path" >&2; exit 2 ;; esac
 	@[ -e $(LIBDIR)/libwholegraph.so ] || $(MAKE) -s build
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/wholememory
 	install -m 755 $(LIBDIR)/libwholegraph.so $(DESTDIR)$(PREFIX)/lib/

@@ -83,7 +83,7 @@ fn build_kernels() -> Result<(), String> {
         Err(reason) => {
             println!(
                 "cargo::warning={reason}; building without CUDA kernels (scripts/get-cuda fetches a compiler, \
-                 WHOLEMEMORY_NVCC=off silences this)"
+                 WHOLEMEMORY_NVCC=off silences this; one that is put into /usr/local/cuda later is found after touch build.rs)"
             );
             Ok(())
         }
@@ -114,12 +114,16 @@ fn find_nvcc() -> Result<Nvcc, String> {
     candidates.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()).map(|p| p.join("nvcc")));
     candidates.push("/usr/local/cuda/bin/nvcc".into());
 
+    candidates.retain(|path| path.is_file());
     let mut refused = Vec::new();
-    for path in candidates.into_iter().filter(|p| p.is_file()) {
-        match nvcc_version(&path) {
+    for path in &candidates {
+        match nvcc_version(path) {
             Ok((number, version)) if number >= OLDEST_NVCC => {
                 println!("cargo::rustc-env=WHOLEMEMORY_CUDA_MAJOR={}", number.0);
-                return Ok(Nvcc { path, version });
+                return Ok(Nvcc {
+                    path: path.clone(),
+                    version,
+                });
             }
             Ok((number, _)) => refused.push(format!(
                 "{} is version {}.{}, at least {}.{} is needed",
@@ -131,6 +135,12 @@ fn find_nvcc() -> Result<Nvcc, String> {
             )),
             Err(words) => refused.push(format!("{} does not run: {words}", path.display())),
         }
+    }
+    // One that comes later is looked for again. A place where there is none cannot be watched: to cargo what is missing has changed,
+    // at every build.
+    println!("cargo::rerun-if-env-changed=PATH");
+    for path in &candidates {
+        println!("cargo::rerun-if-changed={}", path.display());
     }
     Err(match refused.is_empty() {
         true => "there is no nvcc".into(),

@@ -405,12 +405,33 @@ static void exchanged(wm_rank* r) {
   OK(wholememory_destroy_communicator(comm));
 }
 
+/* What is local by the header: one rank gathers through its cache while all others are elsewhere, in a barrier. */
+static void by_one_rank(wm_rank* r) {
+  wholememory_comm_t own;
+  OK(wholememory_split_communicator(&own, wm_world(r), r->rank, 0));
+  for (int k = 0; k < WM_KINDS; k++) {
+    const wm_kind* table = &wm_kinds[k];
+    if (table->type > WHOLEMEMORY_MT_CHUNKED || !wm_kind_here(r, wm_world(r), table)) continue;
+    wm_rows_shape shape = {.kind = *table, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = 230, .columns = 9};
+    for (int apart = 0; apart < 2; apart++) {
+      wm_rows e = wm_cached_make(wm_world(r), apart ? own : wm_world(r), shape, wm_caches[1], WHOLEMEMORY_AT_READONLY, 0.2f);
+      wm_rows_fill(&e, wm_value, 0);
+      wm_draw d = {.ids = WHOLEMEMORY_DT_INT64, .to = WHOLEMEMORY_DT_FLOAT, .count = 100, .seed = 7, .adjust = apart};
+      for (int i = 0; i < 3 && r->rank == r->size - 1; i++) wm_cached_gather(&e, d, apart ? "an adjusting gather of one rank" : "a gather of one rank");
+      EXPECT(0, wholememory_communicator_barrier(wm_world(r)));
+      wm_rows_drop(&e);
+    }
+  }
+  OK(wholememory_destroy_communicator(own));
+}
+
 static void body(wm_rank* r) {
   wholememory_comm_t pairs = wm_pairs(r);
   counted(r);
   gathers(r, pairs);
   from_file(r);
   side_by_side(r);
+  by_one_rank(r);
   trainings(r);
   exchanged(r);
   OK(wholememory_destroy_communicator(pairs));

@@ -1,5 +1,6 @@
 #include <dirent.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,6 +38,19 @@ wm_holdings wm_holdings_now(void) {
   if (status) fclose(status);
   pthread_mutex_unlock(&looking);
   return h;
+}
+
+long wm_resident_at_rest_kib(void) {
+  long least = 0;
+  for (int look = 0; look < 10; look++) {
+    if (look) usleep(20000);
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+    long now = wm_holdings_now().resident_kib;
+    if (!look || now < least) least = now;
+  }
+  return least;
 }
 
 int wm_descriptors_within(int most) {

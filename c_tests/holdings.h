@@ -9,6 +9,10 @@ extern "C" {
 #endif
 wm_holdings wm_holdings_now(void);
 
+/* Resident memory in KiB, what allocators keep given back: the least of ten looks in a fifth of a second, since a single look may
+ * fall on memory that is about to go. */
+long wm_resident_at_rest_kib(void);
+
 /* The descriptors of the process once they are `most` or fewer, or after five seconds: connections that ended are closed a
  * little later, by a thread of the library. */
 int wm_descriptors_within(int most);

@@ -93,8 +93,8 @@ static int gather(ranks_t *ranks, void *argument) {
                 row_bytes);
   TRY(ranks, wholememory_communicator_barrier(communicator));
   if (ranks->rank == 0) {
-    printf("%s: %lld rows of %lld floats over %d ranks\n", settings->file, (long long)rows, (long long)columns,
-           ranks->size);
+    printf("%s: %lld rows of %lld floats over %d rank%s\n", settings->file, (long long)rows, (long long)columns,
+           ranks->size, ranks->size == 1 ? "" : "s");
     for (int i = 0; i < settings->wanted_count; i++) {
       printf("row %lld:", (long long)wanted[i]);
       for (int64_t column = 0; column < columns && column < SHOWN; column++)
@@ -122,8 +122,8 @@ int main(int argc, char **argv) {
       {NULL, NULL, NULL, NULL, NULL, NULL}};
   const program_t program = {
       "Loads a file of rows into a table spread over all ranks, gathers the rows asked for\n"
-      "and prints the first values of each.",
-      "ROW...", options};
+      "and prints the first values of each. Without a ROW: 0 1 4999.",
+      "[ROW...]", options};
   command_t command = options_begin(&program, argc, argv);
   static char *default_rows[] = {"0", "1", "4999"};
   settings.wanted = command.word_count ? command.words : default_rows;

@@ -266,8 +266,9 @@ int main(int argc, char **argv) {
   const program_t program = {
       "Samples two layers of neighbours around each word in a graph of word senses that is spread\n"
       "over all ranks, gathers the features of all nodes sampled, and prints a table. A word stands\n"
-      "for the first sense of that name; names of several words have underscores.",
-      "WORD...", options};
+      "for the first sense of that name; names of several words have underscores. Without a WORD:\n"
+      "dog music.",
+      "[WORD...]", options};
   command_t command = options_begin(&program, argc, argv);
   static char *default_words[] = {"dog", "music"};
   settings.asked = command.word_count ? command.words : default_words;

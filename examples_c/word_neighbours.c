@@ -193,8 +193,8 @@ int main(int argc, char **argv) {
       {NULL, NULL, NULL, NULL, NULL, NULL}};
   const program_t program = {
       "Loads word vectors from a file into one table shared by all ranks and prints the words\n"
-      "nearest to each word given, by cosine.",
-      "WORD...", options};
+      "nearest to each word given, by cosine. Without a WORD: king paris water.",
+      "[WORD...]", options};
   command_t command = options_begin(&program, argc, argv);
   static char *default_words[] = {"king", "paris", "water"};
   settings.asked = command.word_count ? command.words : default_words;

@@ -16,6 +16,11 @@ macro_rules! coded {
             pub fn raw(self) -> u32 {
                 self as u32
             }
+
+            /// For messages: the name of a C enumerator, and the number of what is none.
+            pub fn name_of(raw: u32) -> String {
+                $name::from_raw(raw).map_or_else(|| (raw as i32).to_string(), |known| known.to_string())
+            }
         }
 
         impl std::fmt::Display for $name {
@@ -83,5 +88,17 @@ impl DType {
     /// The two types that index operands may have.
     pub fn is_index(self) -> bool {
         matches!(self, DType::Int | DType::Int64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_what_has_a_name() {
+        assert_eq!(DType::name_of(6), "INT64");
+        assert_eq!(DType::name_of(0), "0");
+        assert_eq!(MemoryType::name_of(-3i32 as u32), "-3");
     }
 }

@@ -14,12 +14,16 @@ SCENARIOS = ("communicators", "tensors", "operations", "embeddings", "graphs", "
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="tests_py/run", description=__doc__.split("\n")[0], epilog="tests_py/run --install installs the package and runs nothing."
+    )
     parser.add_argument("--lib", choices=("ours", "published"), default="ours", help="whose library this is")
     parser.add_argument("--nproc", type=int, default=1, metavar="N", help="ranks; they share GPUs if there are fewer (1)")
     parser.add_argument("--only", default=",".join(SCENARIOS), metavar="NAME,...", help=f"some of {' '.join(SCENARIOS)}")
     parser.add_argument("--patience", type=float, default=90, metavar="SECONDS", help="how long one check may last (90)")
     parser.add_argument("--logs", default="build/dropin", metavar="FOLDER", help="what ranks print goes there (build/dropin)")
+    # For the script that starts this: prints whose library is asked for, and nothing else is done.
+    parser.add_argument("--parse-only", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     chosen.only = chosen.only.split(",")
     for name in chosen.only:
@@ -46,6 +50,9 @@ def cannot_run(chosen):
 
 def main():
     chosen = arguments()
+    if chosen.parse_only:
+        print(chosen.lib)
+        return 0
     if "DROPIN_LIBRARY" not in os.environ:
         sys.exit("DROPIN_LIBRARY does not name the library: start this through tests_py/run")
     os.environ["DROPIN_LIB"] = chosen.lib

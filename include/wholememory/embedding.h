@@ -102,17 +102,21 @@ wholememory_error_code_t wholememory_destroy_embedding_cache_policy(wholememory_
 
 /**
  * Makes an embedding, the caller's until `wholememory_destroy_embedding`: a table of `sizes[0]` rows of `sizes[1]` columns (one dimension:
- * one column) of any dtype. Strides and offset of the description are of no account; rows take a multiple of 16 bytes. Collective over
- * `comm` and the policy's communicator, the same arguments on all ranks.
+ * one column) of any dtype. With two dimensions `strides[1]` must be 1; `strides[0]` and the offset are of no account. Rows are padded to a multiple of
+ * 16 bytes: the table's tensor tells their stride. Collective over `comm` and the policy's communicator, the same arguments on all ranks.
  *
- * `cache_policy` may be NULL (no cache). `embedding_entry_partition` (NULL, the default in C++: the default plan of malloc) gives the
+ * `cache_policy` may be NULL (no cache). A cache on `comm` itself lies in DEVICE memory and may have the type CONTINUOUS, CHUNKED or DISTRIBUTED for a
+ * CONTINUOUS table, CHUNKED or DISTRIBUTED for a CHUNKED one, DISTRIBUTED for a DISTRIBUTED one. A cache on another communicator, which consists of
+ * ranks of `comm`, is READONLY and CONTINUOUS or CHUNKED, in either location. HIERARCHY tables have none. Capacity is rounded up to sets of 32 lines a rank.
+ * `embedding_entry_partition` (NULL, the default in C++: the default plan of malloc) gives the
  * rows of each rank, world size values above 0 that sum to the rows; it is ignored with a cache, and without one switches round
  * robin off. `user_defined_sms` (-1, the default in C++, is automatic) is the launch width of gathers without a cache; useless values warn and mean -1.
  * `round_robin_size` R (0, the default in C++: none) deals blocks of R rows to the ranks in turn, as `wholememory_load_from_file` does: row g
  * lies on rank (g / R) % ranks, and the table gets the same number of rows on every rank. Ids name rows before they were dealt.
  *
  * Errors, the same on every rank: INVALID_INPUT for NULL, dead or foreign objects, descriptions that are no matrix, no rows or columns, caches
- * that do not fit; INVALID_VALUE for a negative round robin size, values that differ between ranks; else as `wholememory_malloc`.
+ * that do not fit; INVALID_VALUE for a negative round robin size, values that differ between ranks; else as `wholememory_malloc`. A rank whose `comm` is
+ * NULL, dead or foreign gets INVALID_INPUT alone and takes no part.
  */
 wholememory_error_code_t wholememory_create_embedding(wholememory_embedding_t *wholememory_embedding,
                                                       wholememory_tensor_description_t *embedding_tensor_description,
@@ -134,7 +138,8 @@ wholememory_error_code_t wholememory_destroy_embedding(wholememory_embedding_t w
 
 /**
  * The table of an embedding: [rows, columns], its root the rows as they are allocated. It belongs to the embedding and goes with it; destroying it is
- * INVALID_INPUT. Under round robin it has the same number of rows of each rank. NULL for NULL, dead or foreign embeddings.
+ * INVALID_INPUT. Under round robin it has the same number of rows of each rank. Its rows are `strides[0]` elements apart, a multiple of 16 bytes: for files
+ * that is the `memory_entry_size`, and `file_entry_size` the bytes of the columns (6 floats: 32 and 24). NULL for NULL, dead or foreign embeddings.
  */
 wholememory_tensor_t wholememory_embedding_get_embedding_tensor(wholememory_embedding_t wholememory_embedding);
 
@@ -151,8 +156,15 @@ wholememory_error_code_t wholememory_embedding_set_optimizer(wholememory_embeddi
 
 /**
  * `output[i] = row indices[i]` of the embedding, as `wholememory_gather` with its rules, errors and completion. Ids below 0 and
- * not below the rows of the embedding leave their output row untouched. `adjust_cache` is ignored without a cache.
- * Collective as the gather of the table's type.
+ * not below the rows of the embedding leave their output row untouched. The output must not overlap the memory of the table or the cache.
+ * `adjust_cache`: the ids count as uses, and rows that were missed may enter the cache; ignored without one.
+ * `stream_int`: a `cudaStream_t` as an integer, 0 the default stream; ignored on the CPU platform.
+ *
+ * Collective over the embedding's communicator where the table or its cache is DISTRIBUTED, and for HIERARCHY tables; where there is a cache and
+ * `adjust_cache` is true also over the cache's communicator. All these ranks pass the same `adjust_cache`. Else local.
+ *
+ * A NULL or foreign embedding names no ranks, nor does one that went with its communicator: that rank takes no part, and the others wait for its
+ * next collective call.
  */
 wholememory_error_code_t wholememory_embedding_gather(wholememory_embedding_t wholememory_embedding,
                                                       wholememory_tensor_t indices,
@@ -168,13 +180,14 @@ wholememory_error_code_t wholememory_embedding_gather(wholememory_embedding_t wh
  * Shapes: indices [n] of INT or INT64; grads [n, D] of FLOAT, HALF or BF16, any row stride, D the columns of the embedding (fewer within the same
  * 16 bytes of padding update only those). Ids below 0 and not below the rows are left out. Sums are in float, in the order of the ranks and of
  * their gradients, in runs of 512 whose sums are summed in turn. `p_env_fns` may be NULL. The work is ordered on the stream and may still run on
- * return; other ranks see the rows after a barrier that follows its end.
+ * return; other ranks see the rows after a barrier that follows its end. `adjust_cache` and `stream_int` are those of `wholememory_embedding_gather`.
  *
  * Errors (on the failing rank alone; the others go on without it): INVALID_INPUT for NULL, dead or foreign objects, an embedding without optimizer,
  * wrong shapes or dtypes, data that cannot be reached, gradients with other columns than those of the lowest rank that has some; LOGIC_ERROR for
  * gradients that are not as many as indices and for data that is not aligned to its elements; INVALID_VALUE for spans that leave the address
  * space; CUDA_ERROR. On all ranks: OUT_OF_MEMORY; LOGIC_ERROR if they pass different embeddings or one that a rank has destroyed;
- * COMMUNICATION_ERROR.
+ * COMMUNICATION_ERROR. A NULL or foreign embedding, or one without an optimizer, names no ranks: that rank takes no part, and the others wait for its
+ * next collective call.
  */
 wholememory_error_code_t wholememory_embedding_gather_gradient_apply(wholememory_embedding_t wholememory_embedding,
                                                                      wholememory_tensor_t indices,
@@ -192,14 +205,17 @@ const char *const *wholememory_embedding_get_optimizer_state_names(wholememory_e
 
 /**
  * The state `name` as a FLOAT tensor: [rows, columns], or [rows, 2] for beta12t (beta1^t and beta2^t of each row; DISTRIBUTED, DEVICE). It can be loaded and
- * stored, belongs to the embedding and goes with it. NULL for unknown names, without an optimizer, and for NULL, dead or foreign embeddings.
+ * stored, belongs to the embedding and goes with it. States may share a handle: `storage_offset` and `strides[0]` of the tensor say where its rows are.
+ * For files: `memory_offset` is storage_offset * 4, `memory_entry_size` strides[0] * 4, `file_entry_size` columns * 4 (in an embedding of 6 columns with m and v,
+ * v has storage_offset 8 and strides[0] 16, so 32, 64 and 24). NULL for unknown names, without an optimizer, and for NULL, dead or foreign embeddings.
  */
 wholememory_tensor_t wholememory_embedding_get_optimizer_state(wholememory_embedding_t wholememory_embedding,
                                                                const char *name);
 
 /**
  * Writes changed rows of the cache (and their optimizer states) back to the table, which all ranks see there when it returns. Collective over the
- * embedding's communicator (a cache on another one: over that). Without a cache SUCCESS and nothing to do.
+ * embedding's communicator (a cache on another one: over that). `stream_int` as for `wholememory_embedding_gather`. Without a cache SUCCESS and
+ * nothing to do.
  *
  * Errors: INVALID_INPUT for NULL, dead or foreign embeddings; CUDA_ERROR, COMMUNICATION_ERROR.
  */

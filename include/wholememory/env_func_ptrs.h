@@ -56,7 +56,8 @@ typedef void (*wholememory_free_func_t)(void *memory_context, void *global_conte
 
 /**
  * Scratch memory. For each block: create, malloc, free (only if malloc gave memory), destroy (only if create gave a context).
- * Blocks are given back when the call returns, perhaps before the stream has done its work.
+ * Blocks are given back when the call returns, perhaps before the stream has done its work. An operation that needs scratch needs all four
+ * functions: INVALID_INPUT if one is NULL.
  */
 typedef struct wholememory_temp_memory_func_t {
   wholememory_create_memory_context_func_t create_memory_context_fn;
@@ -68,7 +69,7 @@ typedef struct wholememory_temp_memory_func_t {
 
 /**
  * Memory for outputs whose size the operation finds out. The library calls only `malloc_fn`, at most once for each context of
- * the caller, with the final description, also for a size of 0.
+ * the caller, with the final description, also for a size of 0. `free_fn` may be NULL.
  */
 typedef struct wholememory_output_memory_func_t {
   wholememory_malloc_func_t malloc_fn;

@@ -24,7 +24,7 @@ extern "C" {
  * Shapes: targets [t] and neighbours [n] of INT or INT64, both the same; mapping [n] of INT, or a tensor of dim 0 or over NULL if not wanted.
  *
  * Errors: INVALID_INPUT for NULL, dead or foreign tensors, wrong shapes, a mapping that is not INT or too short, ids that are not integers of 32 or 64 bits,
- * data that cannot be reached, a NULL context, and `p_env_fns` NULL; LOGIC_ERROR for strides other than 1 and dtypes that differ; INVALID_VALUE for 2^31 ids or
+ * data that cannot be reached, a NULL context, and `p_env_fns` NULL or without a function that is needed; LOGIC_ERROR for strides other than 1 and dtypes that differ; INVALID_VALUE for 2^31 ids or
  * more; NOT_SUPPORTED while the stream records a graph; OUT_OF_MEMORY; CUDA_ERROR. Nothing is written then.
  */
 wholememory_error_code_t graph_append_unique(wholememory_tensor_t target_nodes_tensor,

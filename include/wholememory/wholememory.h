@@ -26,7 +26,7 @@
   } while (0)
 
 /**
- * The colour that makes a rank member of no new communicator.
+ * The color that makes a rank member of no new communicator.
  */
 #define WHOLEMEMORY_SPILT_NO_COLOR -1
 
@@ -45,11 +45,11 @@ typedef enum wholememory_error_code_t {
    */
   WHOLEMEMORY_UNKNOW_ERROR = 1,
   /**
-   * This version does not have it.
+   * This version does not have it: a function, a dtype, a kind of optimizer.
    */
   WHOLEMEMORY_NOT_IMPLEMENTED = 2,
   /**
-   * The call contradicts the state of the library or another argument.
+   * The call contradicts the state of the library or another argument, or lists of files differ between ranks.
    */
   WHOLEMEMORY_LOGIC_ERROR = 3,
   /**
@@ -61,16 +61,19 @@ typedef enum wholememory_error_code_t {
    */
   WHOLEMEMORY_COMMUNICATION_ERROR = 5,
   /**
-   * A NULL, dead or foreign object, or a tensor of the wrong shape.
+   * A NULL, dead or foreign object, a name or file that is not there, a shape, an offset or a dtype that does not fit.
    */
   WHOLEMEMORY_INVALID_INPUT = 6,
   /**
-   * A number out of range, or one that differs between ranks.
+   * A number or enumerator out of range, or a value that differs between ranks.
    */
   WHOLEMEMORY_INVALID_VALUE = 7,
+  /**
+   * There is not enough memory, or a function of the caller gave none.
+   */
   WHOLEMEMORY_OUT_OF_MEMORY = 8,
   /**
-   * These ranks or this machine cannot do it.
+   * These ranks, this machine or this object in its state cannot do it.
    */
   WHOLEMEMORY_NOT_SUPPORTED = 9,
   /**
@@ -153,7 +156,8 @@ typedef struct wholememory_unique_id_t {
 typedef struct wholememory_comm_ *wholememory_comm_t;
 
 /**
- * The NVLink clique (ranks whose GPUs share a fabric) of the own rank. Without a fabric: in no clique, and one clique of all ranks.
+ * The NVLink clique (ranks whose GPUs share a fabric) of the own rank. Where the GPUs are in no fabric, all ranks count as one: 0, 0, own rank, number of
+ * ranks, 0, 1. Where nothing is known of the own GPU (no NVML, the CPU platform): 0, -1, -1, 0, 0, 1.
  */
 typedef struct clique_info_t {
   /**
@@ -206,7 +210,7 @@ enum wholememory_error_code_t wholememory_init(unsigned int flags,
  * Ends the use of the library: destroys every live communicator of the process with its handles. Collective over all of them:
  * the other processes of these communicators finalize or destroy them too. Ranks that are threads of one process need one call.
  *
- * Handles and communicators are dead afterwards (using them is INVALID_INPUT); tensors remain and may still be
+ * Handles and communicators are dead afterwards (using them is INVALID_INPUT); tensors, embeddings, optimizers and cache policies remain and may still be
  * destroyed. The library may be initialised again. Always SUCCESS, also without init and after the death of a rank.
  */
 enum wholememory_error_code_t wholememory_finalize(void);
@@ -260,7 +264,7 @@ enum wholememory_error_code_t wholememory_create_communicator(wholememory_comm_t
  * Splits a communicator: ranks of equal `color` make a new one, ordered by (`key`, parent rank). Collective over the parent,
  * also for ranks with `WHOLEMEMORY_SPILT_NO_COLOR`, which get `*new_comm = NULL`. The new communicator may outlive its parent.
  *
- * Errors: INVALID_INPUT for NULL, dead or foreign objects; INVALID_VALUE for a colour below -1.
+ * Errors: INVALID_INPUT for NULL, dead or foreign objects; INVALID_VALUE for a color below -1.
  */
 enum wholememory_error_code_t wholememory_split_communicator(wholememory_comm_t *new_comm,
                                                              wholememory_comm_t comm,
@@ -350,11 +354,12 @@ bool wholememory_is_intra_mnnvl_communicator(wholememory_comm_t comm);
  * `rank_entry_partition` gives the granules of each rank (world size values above 0 that sum to the whole); NULL (the
  * default in C++) gives every rank `ceil(granules / ranks)` in rank order, so the last ones may have less or nothing.
  * Content is zero for HOST and on the CPU platform, else undefined. The handle is the caller's until
- * `wholememory_free`; it dies with its communicator. `*wholememory_handle_ptr` is written only on success.
+ * `wholememory_free`; it dies with its communicator. `*wholememory_handle_ptr` is written only on success. A size of 0 gives a handle without memory.
  *
- * Errors, the same on every rank: INVALID_INPUT for NULL, dead or foreign objects; INVALID_VALUE for a granularity of 0 or one
+ * Errors, the same on every rank: INVALID_INPUT for a NULL output; INVALID_VALUE for a granularity of 0 or one
  * that does not divide the size, a bad partition, unknown type or location, values that differ between ranks;
- * NOT_SUPPORTED where `wholememory_communicator_support_type_location` says so; OUT_OF_MEMORY; COMMUNICATION_ERROR.
+ * NOT_SUPPORTED where `wholememory_communicator_support_type_location` says so; OUT_OF_MEMORY; COMMUNICATION_ERROR. A rank whose communicator is NULL,
+ * dead or foreign gets INVALID_INPUT alone and takes no part.
  */
 enum wholememory_error_code_t wholememory_malloc(wholememory_handle_t *wholememory_handle_ptr,
                                                  size_t total_size,
@@ -460,7 +465,7 @@ enum wholememory_error_code_t wholememory_equal_entry_partition_plan(size_t *per
                                                                      int world_size);
 
 /**
- * Writes the base of the one address range of a CONTINUOUS or CHUNKED HOST handle, as this process sees it.
+ * Writes the base of the one address range of a CONTINUOUS handle in either location, or of a CHUNKED one in HOST memory, as this process sees it.
  *
  * Errors: INVALID_INPUT for NULL, dead or foreign objects, and for other handles (NULL is written).
  */
@@ -493,17 +498,19 @@ enum wholememory_error_code_t wholememory_get_rank_partition_offsets(size_t *ran
 /**
  * Fills a handle from files. Collective, the same arguments on all ranks.
  *
- * The files, in list order, are one array of records of `file_entry_size` bytes; a record never straddles files. Record e
+ * The files, in list order, are one array of records of `file_entry_size` bytes; a record never straddles files. The handle is an array of slots of
+ * `memory_entry_size` bytes; each rank's partition is a whole number of them. Record e
  * goes to bytes [slot * `memory_entry_size` + `memory_offset`, + `file_entry_size`) of the handle; other bytes are not touched.
  * With `round_robin_size` 0 the slot of record e is e, and fewer records than slots are allowed. With R =
  * `round_robin_size` above 0, block b = e / R belongs to rank b mod W, at record (b / W) * R + e mod R of its own partition.
  *
  * Environment, read on each call: `WG_LOAD_BUFFER_SIZE_MB`, `WG_LOAD_THREADS_PER_RANK`, `WG_LOAD_USE_DIRECTIO`.
  *
- * Errors, the same on every rank: INVALID_INPUT for NULL, dead or foreign handles, a record of 0 bytes or one that does not fit its
+ * Errors, the same on every rank: INVALID_INPUT for freed handles, a record of 0 bytes or one that does not fit its
  * slot, a slot that does not divide the granularity, a count outside [0, 65535], a file that is NULL, missing, unreadable,
  * a directory, or not a multiple of the record; INVALID_VALUE for more records than slots and for a
- * negative `round_robin_size`; LOGIC_ERROR for file lists that differ; SYSTEM_ERROR for a failed read; COMMUNICATION_ERROR.
+ * negative `round_robin_size`; LOGIC_ERROR for file lists that differ; SYSTEM_ERROR for a failed read; COMMUNICATION_ERROR. A rank
+ * whose handle is NULL or foreign, or gone with its communicator, gets INVALID_INPUT alone and takes no part.
  */
 enum wholememory_error_code_t wholememory_load_from_file(wholememory_handle_t wholememory_handle,
                                                          size_t memory_offset,

@@ -29,11 +29,11 @@ extern "C" {
  *
  * Rows take `strides[0]` elements and are never divided between ranks. `tensor_entry_partition` gives the rows of each
  * rank (world size values above 0, summing to the rows); NULL (the default in C++) is the default plan of
- * `wholememory_malloc`. `*wholememory_tensor` is the caller's until `wholememory_destroy_tensor`; it is written only on success.
+ * `wholememory_malloc`. `*wholememory_tensor` is the caller's until `wholememory_destroy_tensor`; it is written only on success. Tensors of 0 rows are allowed.
  *
- * Errors, the same on every rank: INVALID_INPUT for NULL, dead or foreign objects, a dim not 1 or 2, an offset not 0, a last stride not
+ * Errors, the same on every rank: INVALID_INPUT for a NULL output or description, a dim not 1 or 2, an offset not 0, a last stride not
  * 1, a dtype that is none; INVALID_VALUE for rows longer than their stride, negative sizes, sizes that
- * overflow; else as `wholememory_malloc`.
+ * overflow; else as `wholememory_malloc`, also for a rank with a NULL, dead or foreign communicator.
  */
 wholememory_error_code_t wholememory_create_tensor(wholememory_tensor_t *wholememory_tensor,
                                                    wholememory_tensor_description_t *tensor_description,
@@ -105,7 +105,8 @@ wholememory_error_code_t wholememory_tensor_map_local_tensor(wholememory_tensor_
                                                              wholememory_tensor_t *local_tensor);
 
 /**
- * The address of the first element: for plain memory and CONTINUOUS handles. NULL for others, and for NULL, dead or foreign tensors.
+ * The address of the first element: for plain memory and CONTINUOUS handles. NULL for others (also for CHUNKED ones in HOST memory, whose one range
+ * `wholememory_get_global_pointer` tells), and for NULL, dead or foreign tensors.
  */
 void *wholememory_tensor_get_data_pointer(wholememory_tensor_t wholememory_tensor);
 

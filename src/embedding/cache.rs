@@ -29,7 +29,7 @@ impl CachePolicy {
     /// enumerators that are none.
     pub(super) fn check_fits(&self, comm: &Arc<Communicator>, memory_type: u32) -> Result<()> {
         let hierarchy = MemoryType::Hierarchy.raw();
-        let named = |raw: u32| MemoryType::from_raw(raw).map_or_else(|| raw.to_string(), |t| t.to_string());
+        let named = MemoryType::name_of;
         ensure!(
             memory_type != hierarchy,
             InvalidInput,

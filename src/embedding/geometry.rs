@@ -81,9 +81,11 @@ impl Geometry {
         let Some(matrix) = description.to_matrix() else {
             fail!(
                 InvalidInput,
-                "the description of an embedding (dim {}, dtype {}) is no matrix of column stride 1 and known dtype",
+                "the description of an embedding (dim {}, strides[1] {}, dtype {}) is no matrix: dim must be 1 or 2, with 2 strides[1] \
+                 must be 1, and dtype must be one of elements",
                 description.dim,
-                description.dtype as i32
+                description.strides[1],
+                DType::name_of(description.dtype)
             );
         };
         ensure!(
@@ -242,7 +244,7 @@ mod tests {
             assert_eq!(geometry.stride, stride, "{dtype}");
             assert_eq!(geometry.user(), geometry.allocated());
         }
-        // One dimension is one column; strides and offset of the description are of no account.
+        // One dimension is one column; its stride and offset are of no account.
         let mut line = Description::array(9, 4, DType::Float.raw());
         line.strides[0] = 1;
         let geometry = Geometry::new(&wish(&line, 2)).unwrap();
@@ -273,7 +275,7 @@ mod tests {
         );
         let mut wide = matrix(4, 4, DType::Float);
         wide.strides[1] = 2;
-        refused(wide, 0, Kind::InvalidInput, "no matrix");
+        refused(wide, 0, Kind::InvalidInput, "strides[1] 2, dtype FLOAT");
         wide.dim = 3;
         refused(wide, 0, Kind::InvalidInput, "dim 3");
         refused(

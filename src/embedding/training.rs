@@ -201,6 +201,17 @@ impl Embedding {
     }
 }
 
+/// Names as a sentence has them.
+fn listed(names: &[&CStr]) -> String {
+    match names {
+        [] => "none".into(),
+        names => {
+            let words: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
+            words.join(", ")
+        }
+    }
+}
+
 impl Training {
     fn state(&self, name: &str, geometry: &Geometry) -> Result<Part> {
         let names = self.optimizer.kind().state_names();
@@ -208,8 +219,8 @@ impl Training {
         ensure!(
             place.is_some(),
             InvalidInput,
-            "{:?} has no state \"{name}\"; it has {names:?}",
-            self.optimizer.kind()
+            "the optimizer of the embedding has no state \"{name}\"; it has {}",
+            listed(names)
         );
         let float = DType::Float.raw();
         let [whole_rows, seen_rows] = [geometry.allocated_rows as i64, geometry.user_rows as i64];
@@ -246,5 +257,16 @@ impl Training {
         };
         let free = |memory: &Option<Arc<Memory>>| memory.as_ref().map_or(Ok(()), |m| m.free_alone());
         free(&self.elements).and(free(&self.powers)).and(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_listed_as_words() {
+        assert_eq!(listed(&[]), "none");
+        assert_eq!(listed(&[c"m", c"v"]), "m, v");
     }
 }

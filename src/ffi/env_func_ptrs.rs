@@ -49,7 +49,8 @@ pub type wholememory_free_func_t =
     Option<unsafe extern "C" fn(memory_context: *mut c_void, global_context: *mut c_void)>;
 
 /// Scratch memory. For each block: create, malloc, free (only if malloc gave memory), destroy (only if create gave a context).
-/// Blocks are given back when the call returns, perhaps before the stream has done its work.
+/// Blocks are given back when the call returns, perhaps before the stream has done its work. An operation that needs scratch needs all four
+/// functions: INVALID_INPUT if one is NULL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct wholememory_temp_memory_func_t {
@@ -61,7 +62,7 @@ pub struct wholememory_temp_memory_func_t {
 }
 
 /// Memory for outputs whose size the operation finds out. The library calls only `malloc_fn`, at most once for each context of
-/// the caller, with the final description, also for a size of 0.
+/// the caller, with the final description, also for a size of 0. `free_fn` may be NULL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct wholememory_output_memory_func_t {

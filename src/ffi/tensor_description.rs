@@ -362,7 +362,7 @@ fn in_words(tensor: &Description) -> String {
         tensor.dim,
         &tensor.sizes[..dims],
         &tensor.strides[..dims],
-        tensor.dtype as i32
+        DType::name_of(tensor.dtype)
     )
 }
 

@@ -17,12 +17,14 @@ use std::ffi::{c_int, c_void};
 ///
 /// Shapes: table [rows] or [rows, D]; indices [n] of INT or INT64; output [n, D] (or [n] for a table of one dimension), any
 /// row stride. Indices and output lie in plain memory or a CONTINUOUS handle. Dtypes: floating to floating, integer to integer.
+/// The output must not overlap the memory of the table: rows may be read after others were written.
 /// `p_env_fns` may be NULL (the library then takes scratch of its own). `stream` is a `cudaStream_t`; the work is ordered on it and may
 /// still run on return; the CPU platform ignores it and is done on return. `gather_sms` is the launch width, -1 (the default in C++) automatic.
 ///
 /// Errors (on the failing rank alone; the others go on without it): INVALID_INPUT for NULL, dead or foreign objects, wrong shapes, data that cannot be
 /// reached; LOGIC_ERROR for a table whose last stride is not 1 or dtype is none, mixed kinds of dtype, an index dtype other than INT
 /// and INT64, rows that differ from the indices, a misaligned output, `gather_sms` 0 or below -1; OUT_OF_MEMORY; CUDA_ERROR; COMMUNICATION_ERROR.
+/// A NULL or foreign table names no ranks, a destroyed one not always: that rank takes no part, and the others wait for its next collective call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn wholememory_gather(
     wholememory_tensor: wholememory_tensor_t,

@@ -33,11 +33,11 @@ pub type wholememory_tensor_t = *mut wholememory_tensor_;
 ///
 /// Rows take `strides[0]` elements and are never divided between ranks. `tensor_entry_partition` gives the rows of each
 /// rank (world size values above 0, summing to the rows); NULL (the default in C++) is the default plan of
-/// `wholememory_malloc`. `*wholememory_tensor` is the caller's until `wholememory_destroy_tensor`; it is written only on success.
+/// `wholememory_malloc`. `*wholememory_tensor` is the caller's until `wholememory_destroy_tensor`; it is written only on success. Tensors of 0 rows are allowed.
 ///
-/// Errors, the same on every rank: INVALID_INPUT for NULL, dead or foreign objects, a dim not 1 or 2, an offset not 0, a last stride not
+/// Errors, the same on every rank: INVALID_INPUT for a NULL output or description, a dim not 1 or 2, an offset not 0, a last stride not
 /// 1, a dtype that is none; INVALID_VALUE for rows longer than their stride, negative sizes, sizes that
-/// overflow; else as `wholememory_malloc`.
+/// overflow; else as `wholememory_malloc`, also for a rank with a NULL, dead or foreign communicator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_create_tensor(
     wholememory_tensor: *mut wholememory_tensor_t,
@@ -214,7 +214,8 @@ pub unsafe extern "C" fn wholememory_tensor_map_local_tensor(
     })
 }
 
-/// The address of the first element: for plain memory and CONTINUOUS handles. NULL for others, and for NULL, dead or foreign tensors.
+/// The address of the first element: for plain memory and CONTINUOUS handles. NULL for others (also for CHUNKED ones in HOST memory, whose one range
+/// `wholememory_get_global_pointer` tells), and for NULL, dead or foreign tensors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_tensor_get_data_pointer(
     wholememory_tensor: wholememory_tensor_t,

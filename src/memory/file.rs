@@ -83,8 +83,13 @@ struct Window {
 }
 
 impl Window {
-    /// The checks that load and store share.
-    fn new(memory: &Memory, offset_bytes: usize, slot_bytes: usize, record_bytes: usize) -> Result<Window> {
+    /// The checks that load and store share; `slot_name` is what the caller calls the bytes of a slot.
+    fn new(
+        memory: &Memory,
+        offset_bytes: usize,
+        (slot_name, slot_bytes): (&str, usize),
+        record_bytes: usize,
+    ) -> Result<Window> {
         ensure!(
             record_bytes > 0,
             InvalidInput,
@@ -96,13 +101,13 @@ impl Window {
         ensure!(
             fits,
             InvalidInput,
-            "memory_offset {offset_bytes} + file_entry_size {record_bytes} reach past memory_entry_size {slot_bytes}"
+            "memory_offset {offset_bytes} + file_entry_size {record_bytes} reach past {slot_name} {slot_bytes}"
         );
         let granule_bytes = memory.partition().granule_bytes;
         ensure!(
             granule_bytes.is_multiple_of(slot_bytes),
             InvalidInput,
-            "memory_entry_size {slot_bytes} does not divide the handle's granularity of {granule_bytes} bytes"
+            "{slot_name} {slot_bytes} does not divide the handle's granularity of {granule_bytes} bytes"
         );
         let lease = memory.mapped_bases()?;
         let local = memory.local()?;
@@ -137,7 +142,7 @@ impl Load {
         let window = Window::new(
             memory,
             request.memory_offset_bytes,
-            request.memory_entry_bytes,
+            ("memory_entry_size", request.memory_entry_bytes),
             request.file_entry_bytes,
         )?;
         let record_bytes = request.file_entry_bytes as u64;

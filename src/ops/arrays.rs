@@ -25,7 +25,7 @@ pub fn as_array(name: &str, description: &Description) -> Result<Array> {
             Logic,
             "{name} has stride {} and dtype {}; it needs stride 1 and a known dtype",
             description.strides[0],
-            description.dtype as i32
+            DType::name_of(description.dtype)
         ),
     }
 }

@@ -15,8 +15,9 @@ use crate::span::Address;
 /// Runs a gather or scatter whose ranks cannot map each other. A rank with nothing to move, or whose own checks failed,
 /// passes no plan and takes part. Collective over the circle, which is the world of `field`.
 /// # Errors
-/// Those of [`run_passes`]; OUT_OF_MEMORY on all ranks if one has no scratch, before anything is sent or written. A transport
-/// that fails later finds the rows of the own part moved.
+/// Those of [`run_passes`]; OUT_OF_MEMORY on all ranks if one has no scratch for a pass, before anything of that pass is sent or
+/// written. Ranks whose dtypes differ make several passes: where a later one is refused, the rows of the earlier ones have moved. A
+/// transport that fails later finds the rows of the own part moved.
 pub fn run(
     operation: Operation,
     field: &Field<'_>,

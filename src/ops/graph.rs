@@ -74,7 +74,7 @@ impl AppendUnique {
             mapping.dim == 0 || mapping.dtype == DType::Int.raw(),
             InvalidInput,
             "{MAPPING} has dtype {}, it must be INT",
-            mapping.dtype as i32
+            DType::name_of(mapping.dtype)
         );
         let targets = as_array(TARGETS, &self.targets.description)?;
         let neighbors = as_array(NEIGHBORS, &self.neighbors.description)?;
@@ -205,7 +205,7 @@ impl SelfLoop {
                 operand.description.dtype == DType::Int.raw(),
                 InvalidInput,
                 "{name} has dtype {}, it must be INT",
-                operand.description.dtype as i32
+                DType::name_of(operand.description.dtype)
             );
         }
         for (name, operand) in self.operands() {

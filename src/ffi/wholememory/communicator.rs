@@ -16,7 +16,7 @@ use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// The colour that makes a rank member of no new communicator.
+/// The color that makes a rank member of no new communicator.
 pub const WHOLEMEMORY_SPILT_NO_COLOR: c_int = -1;
 
 /// Size of a unique id in bytes.
@@ -36,7 +36,8 @@ pub struct wholememory_unique_id_t {
     pub internal: [c_char; WHOLEMEMORY_UNIQUE_ID_BYTES],
 }
 
-/// The NVLink clique (ranks whose GPUs share a fabric) of the own rank. Without a fabric: in no clique, and one clique of all ranks.
+/// The NVLink clique (ranks whose GPUs share a fabric) of the own rank. Where the GPUs are in no fabric, all ranks count as one: 0, 0, own rank, number of
+/// ranks, 0, 1. Where nothing is known of the own GPU (no NVML, the CPU platform): 0, -1, -1, 0, 0, 1.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct clique_info_t {
@@ -101,7 +102,7 @@ pub unsafe extern "C" fn wholememory_create_communicator(
 /// Splits a communicator: ranks of equal `color` make a new one, ordered by (`key`, parent rank). Collective over the parent,
 /// also for ranks with `WHOLEMEMORY_SPILT_NO_COLOR`, which get `*new_comm = NULL`. The new communicator may outlive its parent.
 ///
-/// Errors: INVALID_INPUT for NULL, dead or foreign objects; INVALID_VALUE for a colour below -1.
+/// Errors: INVALID_INPUT for NULL, dead or foreign objects; INVALID_VALUE for a color below -1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_split_communicator(
     new_comm: *mut wholememory_comm_t,

@@ -14,17 +14,19 @@ use std::path::PathBuf;
 
 /// Fills a handle from files. Collective, the same arguments on all ranks.
 ///
-/// The files, in list order, are one array of records of `file_entry_size` bytes; a record never straddles files. Record e
+/// The files, in list order, are one array of records of `file_entry_size` bytes; a record never straddles files. The handle is an array of slots of
+/// `memory_entry_size` bytes; each rank's partition is a whole number of them. Record e
 /// goes to bytes [slot * `memory_entry_size` + `memory_offset`, + `file_entry_size`) of the handle; other bytes are not touched.
 /// With `round_robin_size` 0 the slot of record e is e, and fewer records than slots are allowed. With R =
 /// `round_robin_size` above 0, block b = e / R belongs to rank b mod W, at record (b / W) * R + e mod R of its own partition.
 ///
 /// Environment, read on each call: `WG_LOAD_BUFFER_SIZE_MB`, `WG_LOAD_THREADS_PER_RANK`, `WG_LOAD_USE_DIRECTIO`.
 ///
-/// Errors, the same on every rank: INVALID_INPUT for NULL, dead or foreign handles, a record of 0 bytes or one that does not fit its
+/// Errors, the same on every rank: INVALID_INPUT for freed handles, a record of 0 bytes or one that does not fit its
 /// slot, a slot that does not divide the granularity, a count outside [0, 65535], a file that is NULL, missing, unreadable,
 /// a directory, or not a multiple of the record; INVALID_VALUE for more records than slots and for a
-/// negative `round_robin_size`; LOGIC_ERROR for file lists that differ; SYSTEM_ERROR for a failed read; COMMUNICATION_ERROR.
+/// negative `round_robin_size`; LOGIC_ERROR for file lists that differ; SYSTEM_ERROR for a failed read; COMMUNICATION_ERROR. A rank
+/// whose handle is NULL or foreign, or gone with its communicator, gets INVALID_INPUT alone and takes no part.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_load_from_file(
     wholememory_handle: wholememory_handle_t,

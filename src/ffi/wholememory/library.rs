@@ -52,20 +52,21 @@ pub enum wholememory_error_code_t {
     WHOLEMEMORY_SUCCESS = 0,
     /// A defect of the library (a panic was caught).
     WHOLEMEMORY_UNKNOW_ERROR = 1,
-    /// This version does not have it.
+    /// This version does not have it: a function, a dtype, a kind of optimizer.
     WHOLEMEMORY_NOT_IMPLEMENTED = 2,
-    /// The call contradicts the state of the library or another argument.
+    /// The call contradicts the state of the library or another argument, or lists of files differ between ranks.
     WHOLEMEMORY_LOGIC_ERROR = 3,
     /// The CUDA driver refused.
     WHOLEMEMORY_CUDA_ERROR = 4,
     /// Another rank died or cannot be reached.
     WHOLEMEMORY_COMMUNICATION_ERROR = 5,
-    /// A NULL, dead or foreign object, or a tensor of the wrong shape.
+    /// A NULL, dead or foreign object, a name or file that is not there, a shape, an offset or a dtype that does not fit.
     WHOLEMEMORY_INVALID_INPUT = 6,
-    /// A number out of range, or one that differs between ranks.
+    /// A number or enumerator out of range, or a value that differs between ranks.
     WHOLEMEMORY_INVALID_VALUE = 7,
+    /// There is not enough memory, or a function of the caller gave none.
     WHOLEMEMORY_OUT_OF_MEMORY = 8,
-    /// These ranks or this machine cannot do it.
+    /// These ranks, this machine or this object in its state cannot do it.
     WHOLEMEMORY_NOT_SUPPORTED = 9,
     /// The operating system refused.
     WHOLEMEMORY_SYSTEM_ERROR = 10,
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn wholememory_init(
 /// Ends the use of the library: destroys every live communicator of the process with its handles. Collective over all of them:
 /// the other processes of these communicators finalize or destroy them too. Ranks that are threads of one process need one call.
 ///
-/// Handles and communicators are dead afterwards (using them is INVALID_INPUT); tensors remain and may still be
+/// Handles and communicators are dead afterwards (using them is INVALID_INPUT); tensors, embeddings, optimizers and cache policies remain and may still be
 /// destroyed. The library may be initialised again. Always SUCCESS, also without init and after the death of a rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_finalize() -> wholememory_error_code_t {

@@ -63,11 +63,12 @@ pub type wholememory_handle_t = *mut wholememory_handle_;
 /// `rank_entry_partition` gives the granules of each rank (world size values above 0 that sum to the whole); NULL (the
 /// default in C++) gives every rank `ceil(granules / ranks)` in rank order, so the last ones may have less or nothing.
 /// Content is zero for HOST and on the CPU platform, else undefined. The handle is the caller's until
-/// `wholememory_free`; it dies with its communicator. `*wholememory_handle_ptr` is written only on success.
+/// `wholememory_free`; it dies with its communicator. `*wholememory_handle_ptr` is written only on success. A size of 0 gives a handle without memory.
 ///
-/// Errors, the same on every rank: INVALID_INPUT for NULL, dead or foreign objects; INVALID_VALUE for a granularity of 0 or one
+/// Errors, the same on every rank: INVALID_INPUT for a NULL output; INVALID_VALUE for a granularity of 0 or one
 /// that does not divide the size, a bad partition, unknown type or location, values that differ between ranks;
-/// NOT_SUPPORTED where `wholememory_communicator_support_type_location` says so; OUT_OF_MEMORY; COMMUNICATION_ERROR.
+/// NOT_SUPPORTED where `wholememory_communicator_support_type_location` says so; OUT_OF_MEMORY; COMMUNICATION_ERROR. A rank whose communicator is NULL,
+/// dead or foreign gets INVALID_INPUT alone and takes no part.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_malloc(
     wholememory_handle_ptr: *mut wholememory_handle_t,
@@ -307,7 +308,7 @@ pub unsafe extern "C" fn wholememory_equal_entry_partition_plan(
     })
 }
 
-/// Writes the base of the one address range of a CONTINUOUS or CHUNKED HOST handle, as this process sees it.
+/// Writes the base of the one address range of a CONTINUOUS handle in either location, or of a CHUNKED one in HOST memory, as this process sees it.
 ///
 /// Errors: INVALID_INPUT for NULL, dead or foreign objects, and for other handles (NULL is written).
 #[unsafe(no_mangle)]

@@ -49,7 +49,7 @@ fn prepare<'a>(memory: &Memory, request: &'a StoreRequest) -> Result<(Window, Si
     let window = Window::new(
         memory,
         request.memory_offset_bytes,
-        request.memory_entry_bytes,
+        ("memory_entry_stride", request.memory_entry_bytes),
         request.file_entry_bytes,
     )?;
     let path = request.file.as_ref().map_err(Error::clone)?;
