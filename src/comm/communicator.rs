@@ -112,6 +112,8 @@ pub struct Communicator {
     pub(super) transport: Mutex<Option<Arc<dyn Transport>>>,
     /// Embeddings that learn, as far as this rank has not destroyed them.
     learners: AtomicUsize,
+    /// This rank's part of the window is to go when the collective call under way ends.
+    owes_window: AtomicBool,
 }
 
 /// What a new communicator is made of.
@@ -154,6 +156,7 @@ impl Communicator {
             hierarchy: Mutex::default(),
             transport: Mutex::default(),
             learners: AtomicUsize::new(0),
+            owes_window: AtomicBool::new(false),
         })
     }
 
@@ -452,20 +455,39 @@ impl Communicator {
         self.learners.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// This rank has destroyed such an embedding. With the last one it gives back what it holds of the window, unless another
-    /// thread is in a collective call. Local.
+    /// This rank has destroyed such an embedding. With the last one it gives back what it holds of the window, at the end of the
+    /// collective call if one is under way. Local.
     /// # Errors
     /// CUDA_ERROR, SYSTEM_ERROR.
     pub fn learner_left(&self) -> Result<()> {
-        if self.learners.fetch_sub(1, Ordering::Relaxed) != 1 || !self.is_ours() {
+        if self.learners.fetch_sub(1, Ordering::AcqRel) != 1 || !self.is_ours() {
             return Ok(());
         }
-        let _no_step_runs = match self.collective.try_lock() {
-            Ok(held) => held,
-            Err(TryLockError::Poisoned(held)) => held.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ok(()),
-        };
-        self.window().map_or(Ok(()), |window| window.give_back())
+        // Told first: who ends a call meanwhile sees it, or has let the lock go.
+        self.owes_window.store(true, Ordering::Release);
+        match self.collective.try_lock() {
+            Ok(_no_call) => self.settle_window(),
+            Err(TryLockError::Poisoned(_no_call)) => self.settle_window(),
+            Err(TryLockError::WouldBlock) => Ok(()),
+        }
+    }
+
+    /// Inside a collective call that left gradients in the window: nobody may be learning any more.
+    pub fn window_was_used(&self) {
+        if self.learners.load(Ordering::Acquire) == 0 {
+            self.owes_window.store(true, Ordering::Release);
+        }
+    }
+
+    /// By who holds the collective lock.
+    pub(super) fn settle_window(&self) -> Result<()> {
+        let owed = self.owes_window.load(Ordering::Relaxed) && self.owes_window.swap(false, Ordering::AcqRel);
+        match self.window() {
+            Some(window) if owed && self.learners.load(Ordering::Acquire) == 0 && self.is_ours() => {
+                window.give_back()
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Why collective calls cannot succeed any more, if so: a rank died or left.

@@ -2,6 +2,7 @@
 
 use super::communicator::{Communicator, Ties};
 use crate::error::{Error, Result, ensure};
+use crate::log::say_rank;
 use crate::platform::{Bootstrap, agree};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::MutexGuard;
@@ -12,6 +13,18 @@ pub struct Session<'a> {
     pub(super) comm: &'a Communicator,
     pub(super) operation: &'static str,
     pub(super) held: MutexGuard<'a, Ties>,
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.comm.settle_window() {
+            say_rank!(
+                Debug,
+                self.comm.rank(),
+                "what gradients were left in stays: {error}"
+            );
+        }
+    }
 }
 
 impl Session<'_> {

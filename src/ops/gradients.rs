@@ -166,7 +166,7 @@ fn run(
         let stepped = ordered.and_then(|()| delivery.map_or(Ok(()), |delivery| step(&delivery)));
         own_failure.and(sent).and(stepped)
     };
-    match &learner.cache {
+    let outcome = match &learner.cache {
         // Lines change: what others of this rank and of other ranks read is read before, or after.
         Some(Cached { cache, .. }) => cache.turns.change(platform, stream, |ordered| {
             meet(&session, stream)?;
@@ -175,7 +175,9 @@ fn run(
             outcome
         }),
         None => work(Ok(())),
-    }
+    };
+    comm.window_was_used();
+    outcome
 }
 
 /// Keeps what a step writes mapped while it runs, and says where this rank's parts of it are.

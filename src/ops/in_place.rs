@@ -15,7 +15,8 @@ use std::sync::Arc;
 /// Ids begin at multiples of this from the beginning of a part.
 const ALIGNMENT_BYTES: u64 = 256;
 
-/// Parts beyond this are not left where one rank's is most of all: every rank has a part as large as the fullest.
+/// No window grows beyond this for parts of which the fullest is more than thrice the mean (so there are four ranks or more): every
+/// rank's part is as large as the fullest.
 const LARGE_PART_BYTES: u128 = 64 << 20;
 const MOST_TIMES_THE_MEAN: u128 = 3;
 
@@ -42,8 +43,9 @@ impl Layout {
         ((self.left_by(from) + 1) * self.row_bytes).next_multiple_of(ALIGNMENT_BYTES)
     }
 
-    /// What the fullest part takes; `None` for more than windows have, and where most of a large window would lie idle.
-    fn part_bytes(&self) -> Option<usize> {
+    /// What the fullest part takes; `None` for more than windows have, and where one would have to grow that then lies idle for
+    /// the most part.
+    fn part_bytes(&self, held_by_all_bytes: usize) -> Option<usize> {
         let ranks = self.counts.len();
         let part = |from| {
             bytes_of(self.left_by(from) + 2, (self.row_bytes + self.id_bytes) as usize)
@@ -52,9 +54,8 @@ impl Layout {
         let fullest = (0..ranks).map(part).max()?;
         let all: u128 = (0..ranks).map(part).sum();
         let idle = fullest > LARGE_PART_BYTES && fullest * ranks as u128 > MOST_TIMES_THE_MEAN * all;
-        usize::try_from(fullest)
-            .ok()
-            .filter(|bytes| *bytes <= MOST_HALF_BYTES && !idle)
+        let bytes = usize::try_from(fullest).ok()?;
+        (bytes <= held_by_all_bytes || (bytes <= MOST_HALF_BYTES && !idle)).then_some(bytes)
     }
 
     /// On the grid that begins with the window, the first row of what `from` leaves.
@@ -103,7 +104,8 @@ pub fn leave<'a>(
     put: &mut dyn FnMut(Spot) -> Result<()>,
 ) -> Result<Option<(Option<Delivery<'a>>, Result<()>)>> {
     let ranks = layout.counts.len();
-    let (Some(window), Some(bytes)) = (circle.transport.window(), layout.part_bytes()) else {
+    let (Some(window), Some(bytes)) = (circle.transport.window(), layout.part_bytes(held_by_all_bytes))
+    else {
         return Ok(None);
     };
     if ranks > MOST_LOTS || !layout.is_numbered() {
@@ -196,7 +198,7 @@ mod tests {
     fn parts_hold_what_is_left_in_them() {
         for row_bytes in [1, 2, 6, 16, 100, 508, 512, 4097] {
             let layout = layout(row_bytes);
-            let half_bytes = layout.part_bytes().unwrap();
+            let half_bytes = layout.part_bytes(0).unwrap();
             let round = Round {
                 base: Address(1 << 40),
                 part_bytes: 2 * half_bytes,
@@ -228,9 +230,9 @@ mod tests {
     fn what_windows_do_not_hold_is_not_left() {
         let mut many = layout(512);
         many.counts[1][2] = MOST_HALF_BYTES as u64 / 512;
-        assert_eq!(many.part_bytes(), None);
+        assert_eq!(many.part_bytes(0), None);
         many.counts[1][2] = u64::MAX / 4;
-        assert_eq!(many.part_bytes(), None);
+        assert_eq!(many.part_bytes(0), None);
         // 128 MiB of one rank of two, of four, and 32 MiB of one of four.
         let one = |ranks: usize, rows: u64| {
             let mut counts = vec![vec![0; ranks]; ranks];
@@ -239,12 +241,19 @@ mod tests {
                 counts,
                 ..layout(512)
             };
-            layout.part_bytes().is_some()
+            layout.part_bytes(0).is_some()
         };
         assert_eq!(
             [one(2, 1 << 18), one(4, 1 << 18), one(4, 1 << 16)],
             [true, false, true]
         );
+        // A window that is there serves.
+        let skewed = Layout {
+            counts: vec![vec![0, 1 << 18, 0, 0], vec![0; 4], vec![0; 4], vec![0; 4]],
+            ..layout(512)
+        };
+        assert_eq!(skewed.part_bytes(128 << 20), None);
+        assert!(skewed.part_bytes(256 << 20).is_some());
         assert!(layout(4).is_numbered());
         let mut crowd = layout(1);
         crowd.counts = vec![vec![0; 16]; 16];

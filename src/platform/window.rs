@@ -189,10 +189,11 @@ impl<M: Mover> Window for Windows<M> {
         stream: Stream,
     ) -> Result<Option<Round>> {
         let mut held = self.held();
-        if held.released || bytes > MOST_HALF_BYTES || held.refuses(bytes) {
+        let grows = bytes > held_by_all_bytes;
+        if held.released || bytes > MOST_HALF_BYTES || (grows && held.refuses(bytes)) {
             return Ok(None);
         }
-        if bytes > held_by_all_bytes {
+        if grows {
             match self.grow(&mut held, segments, boot, bytes, stream) {
                 Err(error) if is_shortage(error.kind) && boot.failure().is_none() => {
                     say!(Debug, "{error}; for some calls no window is asked for");

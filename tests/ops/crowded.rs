@@ -157,6 +157,7 @@ fn one_rank(comm: &Arc<Communicator>, crowded: &Crowded) {
     table.visit(|_, _, element| element.copy_from_slice(&0f32.to_ne_bytes()));
     comm.barrier().unwrap();
     let table_bytes = live_bytes();
+    comm.learner_joined();
     step(&table).unwrap();
     assert!(
         live_bytes() > table_bytes,
@@ -179,6 +180,18 @@ fn one_rank(comm: &Arc<Communicator>, crowded: &Crowded) {
         assert_eq!(got, -3.0 * comm.size() as f32, "row {row} column {col}");
     });
     comm.barrier().unwrap();
+    // There is room again, which is asked for after a while.
+    let asked = (0..100).find(|_| {
+        step(&table).unwrap();
+        live_bytes() > table_bytes
+    });
+    assert!(asked.is_some());
+    // A rank's part of what steps keep goes with the last that learns.
+    comm.learner_left().unwrap();
+    assert_eq!(live_bytes(), table_bytes);
+    // Who goes on all the same keeps nothing.
+    step(&table).unwrap();
+    assert_eq!(live_bytes(), table_bytes);
     table.memory.free().unwrap();
     assert_eq!(live_bytes(), 0);
 }

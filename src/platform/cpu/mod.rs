@@ -17,6 +17,7 @@ pub mod segments;
 mod split;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod stores;
+mod working;
 
 use super::caching::CacheKernels;
 use super::graph::GraphKernels;
@@ -207,13 +208,14 @@ impl Kernels for CpuPlatform {
 }
 
 impl LearningKernels for CpuPlatform {
-    fn step_workspace_bytes(&self, _: &Step<'_>) -> Result<usize> {
-        Ok(0)
+    fn step_workspace_bytes(&self, step: &Step<'_>) -> Result<usize> {
+        Ok(learning::step_workspace(step))
     }
 
-    fn step(&self, step: &Step<'_>, _: Launch) -> Result<()> {
+    fn step(&self, step: &Step<'_>, launch: Launch) -> Result<()> {
         call::check_own()?;
-        learning::step(step)
+        // SAFETY: the caller has set the workspace aside.
+        unsafe { learning::step(step, launch.workspace) }
     }
 
     fn map_rows(&self, indices: &Indices, map: &RoundRobin, mapped: Address, _: Launch) -> Result<()> {

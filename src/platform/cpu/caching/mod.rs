@@ -8,6 +8,7 @@ mod tests;
 pub use part::Part;
 
 use super::address::{Ids, Resolver};
+use super::working::{Working, workspace_bytes};
 use super::{CpuPlatform, pool, rows};
 use crate::error::{Error, Kind, Result};
 use crate::kinds::DType;
@@ -49,11 +50,21 @@ impl CacheKernels for CpuPlatform {
         Ok(())
     }
 
-    fn adjust(&self, view: &CacheView<'_>, ids: &Indices, adjustment: Adjustment, _: Launch) -> Result<()> {
+    fn adjust_workspace_bytes(&self, _: &CacheView<'_>, count: usize) -> Result<usize> {
+        Ok(workspace_bytes(&[count.saturating_mul(size_of::<Candidate>())]))
+    }
+
+    fn adjust(
+        &self,
+        view: &CacheView<'_>,
+        ids: &Indices,
+        adjustment: Adjustment,
+        launch: Launch,
+    ) -> Result<()> {
         call::check_own()?;
-        // SAFETY: the view's memory is mapped while the caller holds it.
-        let part = unsafe { Part::of(view) };
-        adjust(&part, ids, adjustment, &|candidate, line| {
+        // SAFETY: the view's memory is mapped while the caller holds it, who has set the workspace aside.
+        let (part, working) = unsafe { (Part::of(view), Working::new(launch.workspace)) };
+        adjust(&part, ids, adjustment, working, &|candidate, line| {
             // SAFETY: a row of the own rank and its line, which only this thread writes.
             unsafe {
                 let (from, to) = (part.table_address(candidate.row), part.line_address(line));
@@ -68,9 +79,11 @@ impl CacheKernels for CpuPlatform {
         ids: &Indices,
         adjustment: Adjustment,
         loads: Loads,
-        _: Launch,
+        launch: Launch,
     ) -> Result<()> {
         call::check_own()?;
+        // SAFETY: as above.
+        let working = unsafe { Working::new(launch.workspace) };
         // SAFETY: as above; the lists have room for a value an id.
         let (part, rows, lines) = unsafe {
             let list =
@@ -80,7 +93,7 @@ impl CacheKernels for CpuPlatform {
         for value in rows.iter().chain(lines) {
             value.store(-1, Relaxed);
         }
-        adjust(&part, ids, adjustment, &|candidate, line| {
+        adjust(&part, ids, adjustment, working, &|candidate, line| {
             let row = view.first_row() + candidate.row;
             rows[candidate.position].store(row as i64, Relaxed);
             lines[candidate.position].store(line as i64, Relaxed);
@@ -144,23 +157,25 @@ fn adjust(
     part: &Part<'_>,
     ids: &Indices,
     adjustment: Adjustment,
+    mut working: Working<'_>,
     load: &(dyn Fn(Candidate, usize) + Sync),
 ) -> Result<()> {
     let (count, list) = (ids.count, Ids::new(ids));
     let parts = count.div_ceil(PART_IDS);
     let bytes = count.saturating_mul(LOOKUP_BYTES);
-    // One list a part, so that candidates keep the order of their ids.
-    let missed: Vec<Mutex<Vec<Candidate>>> = (0..parts).map(|_| Mutex::default()).collect();
+    // One list a part, which begins at the place of its first id, so that candidates keep the order of their ids.
+    let mut missed = working.values::<Candidate>(count)?;
+    missed.fill(Candidate { row: 0, position: 0 });
+    let lists: Vec<Mutex<(&mut [Candidate], usize)>> = missed
+        .chunks_mut(PART_IDS)
+        .map(|list| Mutex::new((list, 0)))
+        .collect();
     let (lookups, hits) = (AtomicU64::new(0), AtomicU64::new(0));
-    let short = Mutex::new(None);
     pool::run(parts, bytes, &|k| {
         let begin = k * PART_IDS;
         let positions = begin..(begin + PART_IDS).min(count);
-        let mut candidates = Vec::new();
-        if candidates.try_reserve_exact(positions.len()).is_err() {
-            *short.lock().unwrap_or_else(|e| e.into_inner()) = Some(no_room(positions.len()));
-            return;
-        }
+        let mut own = lists[k].lock().unwrap_or_else(|e| e.into_inner());
+        let (candidates, listed) = &mut *own;
         let (mut looked, mut found) = (0, 0);
         let mut batch = [None; AHEAD_IDS];
         for begin in positions.clone().step_by(AHEAD_IDS) {
@@ -179,28 +194,28 @@ fn adjust(
                 if part.count_use(row, home) {
                     found += 1;
                 } else {
-                    candidates.push(Candidate { row, position });
+                    candidates[*listed] = Candidate { row, position };
+                    *listed += 1;
                 }
             }
         }
         lookups.fetch_add(looked, Relaxed);
         hits.fetch_add(found, Relaxed);
-        *missed[k].lock().unwrap_or_else(|e| e.into_inner()) = candidates;
     });
-    if let Some(error) = short.into_inner().unwrap_or_else(|e| e.into_inner()) {
-        return Err(error);
-    }
     part.head.lookups.fetch_add(lookups.into_inner(), Relaxed);
     part.head.hits.fetch_add(hits.into_inner(), Relaxed);
-    let missed: Vec<Vec<Candidate>> = missed
+    let missed: Vec<&[Candidate]> = lists
         .into_iter()
-        .map(|list| list.into_inner().unwrap_or_else(|e| e.into_inner()))
+        .map(|list| {
+            let (candidates, listed) = list.into_inner().unwrap_or_else(|e| e.into_inner());
+            &candidates[..listed]
+        })
         .collect();
     if missed.iter().any(|list| !list.is_empty()) {
         let stripes = pool::width(bytes);
         pool::run(stripes, bytes, &|stripe| {
             let sets = part.sets.len() * stripe / stripes..part.sets.len() * (stripe + 1) / stripes;
-            for candidate in missed.iter().flatten() {
+            for candidate in missed.iter().copied().flatten() {
                 if sets.contains(&part.home(candidate.row).set)
                     && let Some(line) = part.enter(candidate.row, adjustment.epoch)
                 {

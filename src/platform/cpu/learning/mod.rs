@@ -9,11 +9,11 @@ use super::address::Ids;
 use super::caching::Part;
 use super::convert::{RowConverter, row_converter};
 use super::pool;
-use super::split::room;
+use super::working::{Values, Working, workspace_bytes};
 use crate::error::Result;
 use crate::kinds::DType;
-use crate::platform::Indices;
 use crate::platform::learning::{Lot, RUN_GRADIENTS, RoundRobin, Step};
+use crate::platform::{Indices, Workspace};
 use crate::span::Address;
 use rayon::slice::ParallelSliceMut;
 use rule::{RowPowers, apply};
@@ -73,15 +73,33 @@ impl Segment {
     }
 }
 
+/// See [`crate::platform::learning::LearningKernels::step_workspace_bytes`]: for the most that so many gradients can need.
+pub fn step_workspace(step: &Step<'_>) -> usize {
+    let count = step.ids.count;
+    let rows = usize::try_from(step.rows).unwrap_or(usize::MAX);
+    // A row with more than one run has more than RUN_GRADIENTS gradients, so its last run is at most half of its runs.
+    let hot_runs = 2 * (count / RUN_GRADIENTS);
+    workspace_bytes(&[
+        count.saturating_mul(size_of::<Pair>()),
+        count.min(rows).saturating_mul(size_of::<Segment>()),
+        hot_runs.saturating_mul(size_of::<Run>()),
+        hot_runs.saturating_mul(step.cols).saturating_mul(FLOAT_BYTES),
+    ])
+}
+
 /// See [`crate::platform::learning::LearningKernels::step`].
 /// # Errors
-/// OUT_OF_MEMORY.
-pub fn step(step: &Step<'_>) -> Result<()> {
-    let pairs = sorted_pairs(step)?;
-    let (segments, hot_runs) = segments(&pairs)?;
+/// OUT_OF_MEMORY where `workspace` has less than [`step_workspace`].
+/// # Safety
+/// The workspace is this call's.
+pub unsafe fn step(step: &Step<'_>, workspace: Workspace) -> Result<()> {
+    // SAFETY: passed on.
+    let mut working = unsafe { Working::new(workspace) };
+    let pairs = sorted_pairs(step, &mut working)?;
+    let (segments, hot_runs) = segments(&pairs, &mut working)?;
     let job = Job {
         step,
-        pairs: &pairs,
+        pairs: &pairs[..],
         widen: row_converter(step.gradients.dtype, DType::Float),
         load: row_converter(step.table.dtype, DType::Float),
         store: row_converter(DType::Float, step.table.dtype),
@@ -91,8 +109,9 @@ pub fn step(step: &Step<'_>) -> Result<()> {
     let row_bytes = step.cols * FLOAT_BYTES;
     let bytes = pairs.len().saturating_mul(row_bytes);
 
-    let mut run_sums: Vec<f32> = room(hot_runs.len().saturating_mul(step.cols))?;
-    run_sums.resize(hot_runs.len() * step.cols, 0.0);
+    let mut run_sums = working.values::<f32>(hot_runs.len().saturating_mul(step.cols))?;
+    run_sums.fill(0.0);
+    let hot_runs = &hot_runs[..];
     let sums = Floats(run_sums.as_mut_ptr());
     pool::run(hot_runs.len(), bytes, &|run| {
         let (begin, end) = hot_runs[run];
@@ -103,6 +122,7 @@ pub fn step(step: &Step<'_>) -> Result<()> {
         unsafe { std::ptr::copy_nonoverlapping(row.as_ptr(), sums.at(run * step.cols), step.cols) };
     });
 
+    let (pairs, segments, run_sums) = (&pairs[..], &segments[..], &run_sums[..]);
     let parts = (pool::width(bytes) * PARTS_PER_THREAD).min(segments.len());
     let part_segments = segments.len().div_ceil(parts.max(1));
     pool::run(parts, bytes, &|part| {
@@ -126,9 +146,9 @@ pub fn step(step: &Step<'_>) -> Result<()> {
 }
 
 /// The gradients of the own rows, by row and then in their order.
-fn sorted_pairs(step: &Step<'_>) -> Result<Vec<Pair>> {
+fn sorted_pairs<'a>(step: &Step<'_>, working: &mut Working<'a>) -> Result<Values<'a, Pair>> {
     let ids = Ids::new(&step.ids);
-    let mut pairs = room(step.ids.count)?;
+    let mut pairs = working.values(step.ids.count)?;
     let all = [Lot { first: 0, row: 0 }];
     let lots = if step.lots.is_empty() { &all[..] } else { step.lots };
     for (k, lot) in lots.iter().enumerate() {
@@ -142,17 +162,25 @@ fn sorted_pairs(step: &Step<'_>) -> Result<Vec<Pair>> {
         }
     }
     let bytes = pairs.len() * size_of::<Pair>();
-    if pool::on_helpers(bytes, || pairs.par_sort_unstable()).is_none() {
+    let all = &mut pairs[..];
+    if pool::on_helpers(bytes, || all.par_sort_unstable()).is_none() {
         pairs.sort_unstable();
     }
     Ok(pairs)
 }
 
 /// One segment a row, and the runs of those that have more than one.
-fn segments(pairs: &[Pair]) -> Result<(Vec<Segment>, Vec<Run>)> {
-    let count = pairs.chunk_by(|a, b| a.0 == b.0).count();
-    let mut segments: Vec<Segment> = room(count)?;
-    let mut hot_runs = Vec::new();
+fn segments<'a>(pairs: &[Pair], working: &mut Working<'a>) -> Result<(Values<'a, Segment>, Values<'a, Run>)> {
+    let (mut rows, mut runs) = (0, 0);
+    for chunk in pairs.chunk_by(|a, b| a.0 == b.0) {
+        rows += 1;
+        runs += match chunk.len() > RUN_GRADIENTS {
+            true => chunk.len().div_ceil(RUN_GRADIENTS),
+            false => 0,
+        };
+    }
+    let mut segments = working.values::<Segment>(rows)?;
+    let mut hot_runs = working.values::<Run>(runs)?;
     let mut begin = 0;
     for chunk in pairs.chunk_by(|a, b| a.0 == b.0) {
         let segment = Segment {
@@ -162,7 +190,7 @@ fn segments(pairs: &[Pair]) -> Result<(Vec<Segment>, Vec<Run>)> {
         };
         if segment.is_hot() {
             let cut = (segment.begin..segment.end).step_by(RUN_GRADIENTS);
-            hot_runs.extend(cut.map(|from| (from, (from + RUN_GRADIENTS).min(segment.end))));
+            cut.for_each(|from| hot_runs.push((from, (from + RUN_GRADIENTS).min(segment.end))));
         }
         segments.push(segment);
         begin = segment.end;

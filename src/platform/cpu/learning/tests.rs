@@ -37,6 +37,76 @@ fn address<T>(values: &mut [T]) -> Address {
     Address(values.as_mut_ptr() as usize)
 }
 
+/// A step in a workspace of the size that it asks for, or in none.
+fn step(step: &Step<'_>) -> Result<()> {
+    let bytes = match step.ids.count % 2 {
+        0 => step_workspace(step),
+        _ => 0,
+    };
+    let mut block = vec![0xAAu8; bytes];
+    let workspace = Workspace {
+        address: Address(block.as_mut_ptr() as usize),
+        bytes,
+    };
+    // SAFETY: the block outlives the call.
+    unsafe { super::step(step, workspace) }
+}
+
+/// What a step takes is never more than it asks for, whatever the number of gradients of each row.
+#[test]
+fn the_workspace_suffices() {
+    let mut next = 7u64;
+    for count in [0, 1, 2, 511, 512, 513, 1024, 1025, 1026, 4000, 9999] {
+        for rows in [1, 2, 3, 50, 20_000u64] {
+            let mut ids: Vec<i64> = (0..count)
+                .map(|_| {
+                    next = next.wrapping_mul(6364136223846793005).wrapping_add(1);
+                    // Half of them for few rows.
+                    let few = if next >> 63 == 0 { rows } else { rows.div_ceil(9) };
+                    ((next >> 33) % few) as i64
+                })
+                .collect();
+            let asked = Step {
+                ids: Indices {
+                    address: address(&mut ids),
+                    dtype: DType::Int64,
+                    count: ids.len(),
+                },
+                gradients: Rows {
+                    address: Address::NULL,
+                    row_stride_bytes: 0,
+                    dtype: DType::Float,
+                },
+                lots: &[],
+                cols: 3,
+                first_row: 0,
+                rows,
+                table: Rows {
+                    address: Address::NULL,
+                    row_stride_bytes: 0,
+                    dtype: DType::Float,
+                },
+                rule: rule(OptimizerKind::Sgd),
+                states: &[],
+                state_stride_bytes: 0,
+                beta_powers: Address::NULL,
+                cache: None,
+            };
+            // SAFETY: no workspace at all.
+            let mut working = unsafe { Working::new(Workspace::default()) };
+            let pairs = sorted_pairs(&asked, &mut working).unwrap();
+            let (segments, hot_runs) = segments(&pairs, &mut working).unwrap();
+            let taken = workspace_bytes(&[
+                pairs.len() * size_of::<Pair>(),
+                segments.len() * size_of::<Segment>(),
+                hot_runs.len() * size_of::<Run>(),
+                hot_runs.len() * 3 * FLOAT_BYTES,
+            ]);
+            assert!(taken <= step_workspace(&asked), "{count} ids of {rows} rows");
+        }
+    }
+}
+
 /// A step of SGD with learning rate 1 on zero rows leaves minus the sum there.
 fn check_sums(ids: &[i64], first_row: u64, rows: usize, cols: usize, stride: usize) {
     let mut table = vec![0f32; rows * stride];
