@@ -481,13 +481,12 @@ impl Communicator {
 
     /// By who holds the collective lock.
     pub(super) fn settle_window(&self) -> Result<()> {
+        // Nearly always nothing is owed. A forked child touches no lock that its parent's threads may have held.
         let owed = self.owes_window.load(Ordering::Relaxed) && self.owes_window.swap(false, Ordering::AcqRel);
-        match self.window() {
-            Some(window) if owed && self.learners.load(Ordering::Acquire) == 0 && self.is_ours() => {
-                window.give_back()
-            }
-            _ => Ok(()),
+        if !owed || self.learners.load(Ordering::Acquire) != 0 || !self.is_ours() {
+            return Ok(());
         }
+        self.window().map_or(Ok(()), |window| window.give_back())
     }
 
     /// Why collective calls cannot succeed any more, if so: a rank died or left.
