@@ -309,7 +309,7 @@ fn check(
             InvalidInput,
             "indices has stride {} and dtype {}; it needs stride 1 and INT or INT64",
             indices.strides[0],
-            indices.dtype as i32
+            DType::name_of(indices.dtype)
         );
     };
     let Some(rows) = gradients.to_matrix() else {
@@ -317,7 +317,7 @@ fn check(
             InvalidInput,
             "grads has column stride {} and dtype {}; it needs column stride 1 and FLOAT, HALF or BF16",
             gradients.strides[1],
-            gradients.dtype as i32
+            DType::name_of(gradients.dtype)
         );
     };
     ensure!(

@@ -15,7 +15,10 @@ pub fn workspace_bytes(arrays: &[usize]) -> usize {
     let whole = |bytes: &usize| bytes.saturating_add(ALIGNMENT_BYTES - 1) / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
     // The workspace itself may begin anywhere.
     let used = arrays.iter().map(whole).fold(0, usize::saturating_add);
-    if used == 0 { 0 } else { used + ALIGNMENT_BYTES }
+    match used {
+        0 => 0,
+        used => used.saturating_add(ALIGNMENT_BYTES),
+    }
 }
 
 /// A workspace of which arrays are taken one after the other.
@@ -69,6 +72,12 @@ pub struct Values<'a, T> {
     _own: Vec<T>,
     _workspace: PhantomData<&'a mut [T]>,
 }
+
+// SAFETY: nobody else has its place, as of a vector.
+unsafe impl<T: Send> Send for Values<'_, T> {}
+
+// SAFETY: shared, it is only read.
+unsafe impl<T: Sync> Sync for Values<'_, T> {}
 
 impl<T: Copy> Values<'_, T> {
     /// # Panics

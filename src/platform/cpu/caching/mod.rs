@@ -8,9 +8,10 @@ mod tests;
 pub use part::Part;
 
 use super::address::{Ids, Resolver};
-use super::working::{Working, workspace_bytes};
+use super::split::room;
+use super::working::{Values, Working, workspace_bytes};
 use super::{CpuPlatform, pool, rows};
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::kinds::DType;
 use crate::platform::caching::{
     Adjustment, AfterWriteBack, CacheCounters, CacheKernels, CacheView, CachedGather, Loads, Misses,
@@ -139,11 +140,6 @@ impl CacheKernels for CpuPlatform {
     }
 }
 
-fn no_room(count: usize) -> Error {
-    let what = format!("no room for {count} working values of the cache");
-    Error::new(Kind::OutOfMemory, what)
-}
-
 /// Calls `body` with parts of all sets of a rank, which do not overlap.
 fn over_sets(part: &Part<'_>, body: impl Fn(std::ops::Range<usize>) + Sync) {
     let sets = part.sets.len();
@@ -163,19 +159,15 @@ fn adjust(
     let (count, list) = (ids.count, Ids::new(ids));
     let parts = count.div_ceil(PART_IDS);
     let bytes = count.saturating_mul(LOOKUP_BYTES);
-    // One list a part, which begins at the place of its first id, so that candidates keep the order of their ids.
-    let mut missed = working.values::<Candidate>(count)?;
-    missed.fill(Candidate { row: 0, position: 0 });
-    let lists: Vec<Mutex<(&mut [Candidate], usize)>> = missed
-        .chunks_mut(PART_IDS)
-        .map(|list| Mutex::new((list, 0)))
-        .collect();
+    // One list a part, so that candidates keep the order of their ids.
+    let missed = (0..parts)
+        .map(|k| Ok(Mutex::new(working.values(PART_IDS.min(count - k * PART_IDS))?)))
+        .collect::<Result<Vec<Mutex<Values<'_, Candidate>>>>>()?;
     let (lookups, hits) = (AtomicU64::new(0), AtomicU64::new(0));
     pool::run(parts, bytes, &|k| {
         let begin = k * PART_IDS;
         let positions = begin..(begin + PART_IDS).min(count);
-        let mut own = lists[k].lock().unwrap_or_else(|e| e.into_inner());
-        let (candidates, listed) = &mut *own;
+        let mut candidates = missed[k].lock().unwrap_or_else(|e| e.into_inner());
         let (mut looked, mut found) = (0, 0);
         let mut batch = [None; AHEAD_IDS];
         for begin in positions.clone().step_by(AHEAD_IDS) {
@@ -194,8 +186,7 @@ fn adjust(
                 if part.count_use(row, home) {
                     found += 1;
                 } else {
-                    candidates[*listed] = Candidate { row, position };
-                    *listed += 1;
+                    candidates.push(Candidate { row, position });
                 }
             }
         }
@@ -204,18 +195,15 @@ fn adjust(
     });
     part.head.lookups.fetch_add(lookups.into_inner(), Relaxed);
     part.head.hits.fetch_add(hits.into_inner(), Relaxed);
-    let missed: Vec<&[Candidate]> = lists
+    let missed: Vec<Values<'_, Candidate>> = missed
         .into_iter()
-        .map(|list| {
-            let (candidates, listed) = list.into_inner().unwrap_or_else(|e| e.into_inner());
-            &candidates[..listed]
-        })
+        .map(|list| list.into_inner().unwrap_or_else(|e| e.into_inner()))
         .collect();
     if missed.iter().any(|list| !list.is_empty()) {
         let stripes = pool::width(bytes);
         pool::run(stripes, bytes, &|stripe| {
             let sets = part.sets.len() * stripe / stripes..part.sets.len() * (stripe + 1) / stripes;
-            for candidate in missed.iter().copied().flatten() {
+            for candidate in missed.iter().flat_map(|list| list.iter()) {
                 if sets.contains(&part.home(candidate.row).set)
                     && let Some(line) = part.enter(candidate.row, adjustment.epoch)
                 {
@@ -237,8 +225,7 @@ fn adjust(
 /// Where every id's row is, in a line or in the table; -1 where there is none, and for misses that are only to be listed.
 fn look_up(view: &CacheView<'_>, gather: &CachedGather<'_>) -> Result<Vec<i64>> {
     let (count, list) = (gather.ids.count, Ids::new(&gather.ids));
-    let mut addresses: Vec<i64> = Vec::new();
-    addresses.try_reserve_exact(count).map_err(|_| no_room(count))?;
+    let mut addresses: Vec<i64> = room(count)?;
     addresses.resize(count, -1);
     let slots = Address(addresses.as_mut_ptr() as usize);
     let reader = Reader::of(view);

@@ -111,7 +111,6 @@ pub unsafe fn step(step: &Step<'_>, workspace: Workspace) -> Result<()> {
 
     let mut run_sums = working.values::<f32>(hot_runs.len().saturating_mul(step.cols))?;
     run_sums.fill(0.0);
-    let hot_runs = &hot_runs[..];
     let sums = Floats(run_sums.as_mut_ptr());
     pool::run(hot_runs.len(), bytes, &|run| {
         let (begin, end) = hot_runs[run];
@@ -122,7 +121,6 @@ pub unsafe fn step(step: &Step<'_>, workspace: Workspace) -> Result<()> {
         unsafe { std::ptr::copy_nonoverlapping(row.as_ptr(), sums.at(run * step.cols), step.cols) };
     });
 
-    let (pairs, segments, run_sums) = (&pairs[..], &segments[..], &run_sums[..]);
     let parts = (pool::width(bytes) * PARTS_PER_THREAD).min(segments.len());
     let part_segments = segments.len().div_ceil(parts.max(1));
     pool::run(parts, bytes, &|part| {
