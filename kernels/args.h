@@ -56,6 +56,9 @@ typedef struct wmk_rows_args {
   // for path_move the bytes of an access.
   uint32_t path;
   uint32_t access_bytes;
+  // 1: what is before it in the stream is a meeting with WMK_MEET_LETS_NEXT, which a small call need not wait for to begin.
+  uint32_t after_meeting;
+  uint32_t reserved;
 } wmk_rows_args;
 
 int wmk_gather(const wmk_rows_args *args, wmk_stream stream);
@@ -137,6 +140,8 @@ typedef struct wmk_board {
 enum wmk_meet_part {
   WMK_MEET_ARRIVE = 1,
   WMK_MEET_WAIT = 2,
+  // The next kernel of the stream may begin before the meeting ends, where it can (kernels/early.cuh).
+  WMK_MEET_LETS_NEXT = 4,
 };
 
 // A meeting of ranks in the order of their streams. What a rank wrote before it arrived, the others see after they

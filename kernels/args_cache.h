@@ -120,7 +120,7 @@ typedef struct wmk_cache_locate_args {
   uint64_t *state_sources;  // NULL without states, like the next
   uint64_t *state_targets;
   // NULL, or room for `count` values: the places in sorted_rows where rows begin that have no line, neighbours mostly
-  // beside each other, and how many they are.
+  // beside each other, and how many they are, added to what is there.
   uint32_t *home_heads;
   uint32_t *home_count;
   uint32_t row_bytes;  // of a sorted row's number: 4 or 8

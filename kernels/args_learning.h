@@ -25,7 +25,7 @@ typedef struct wmk_group_args {
   uint64_t scratch_bytes;
   uint64_t *needed_bytes;  // host; set and nothing else done where scratch is 0
   // Host; set to addresses inside the scratch: `count` sorted rows, the positions that their ids had (uint32_t), and
-  // count / WMK_GROUP_WINDOW + 1 zeros (uint32_t).
+  // count / WMK_GROUP_WINDOW + 2 zeros (uint32_t): one a window, and one more for a count of anything.
   uint64_t *rows_at;
   uint64_t *positions_at;
   uint64_t *zeros_at;
@@ -58,7 +58,7 @@ typedef struct wmk_rule {
 typedef struct wmk_step_args {
   uint64_t sorted_rows;  // as wmk_group leaves them, like the next two
   uint64_t positions;
-  uint64_t zeros;
+  uint64_t zeros;  // one a window is used
   uint64_t count;  // below 2^31
   uint64_t rows;   // sorted rows from `rows` on are no rows
   // The gradient at position p begins at gradients + p * gradient_stride_bytes; at any multiple of its elements' size.

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "cache.cuh"
+#include "early.cuh"
 #include "told.cuh"
 
 namespace wmk {
@@ -36,6 +37,8 @@ __device__ __forceinline__ void list_heads(const wmk_cache_locate_args &job, boo
 
 template <class Row>
 __global__ void __launch_bounds__(kThreads) locate_rows(const __grid_constant__ wmk_cache_locate_args job) {
+  wait_for_before();
+  let_next_begin();
   __shared__ uint32_t state_loads;
   if (threadIdx.x == 0) state_loads = 0;
   __syncthreads();
@@ -83,18 +86,10 @@ cudaError_t locate(const wmk_cache_locate_args *args, cudaStream_t stream) {
       (args->state_sources != nullptr && args->cache.state_lines == 0)) {
     return cudaErrorInvalidValue;
   }
-  if (args->home_heads != nullptr) {
-    const cudaError_t code = cudaMemsetAsync(args->home_count, 0, sizeof(uint32_t), stream);
-    if (code != cudaSuccess) return code;
-  }
   const uint64_t needed = (args->count + kThreads - 1) / kThreads;
   const uint32_t blocks = needed < 2048 ? static_cast<uint32_t>(needed) : 2048;
-  if (args->row_bytes == 8) {
-    locate_rows<uint64_t><<<blocks, kThreads, 0, stream>>>(*args);
-  } else {
-    locate_rows<uint32_t><<<blocks, kThreads, 0, stream>>>(*args);
-  }
-  return cudaGetLastError();
+  const auto kernel = args->row_bytes == 8 ? locate_rows<uint64_t> : locate_rows<uint32_t>;
+  return launch_kernel(may_begin_early(stream), kernel, blocks, kThreads, 0, stream, *args);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include "args_learning.h"
+#include "early.cuh"
 #include "scratch.h"
 #include "sort.h"
 #include "told.cuh"
@@ -111,6 +112,8 @@ __device__ __forceinline__ void for_stretch(const Buckets &job, uint32_t stretch
 }
 
 __global__ void __launch_bounds__(kSplitThreads) count_kernel(const __grid_constant__ Buckets job) {
+  wait_for_before();
+  let_next_begin();
   for (uint32_t i = blockIdx.x * kSplitThreads + threadIdx.x; i < job.zero_count; i += gridDim.x * kSplitThreads) {
     job.zeros[i] = 0;
   }
@@ -132,6 +135,8 @@ constexpr uint32_t kScanWarps = 32;
 
 // A block has 32 buckets, one a lane; its warps share out the stretches.
 __global__ void __launch_bounds__(kScanWarps * 32) scan_kernel(const __grid_constant__ Buckets job) {
+  wait_for_before();
+  let_next_begin();
   constexpr uint32_t kMine = kMostStretches / kScanWarps;
   __shared__ uint32_t of_warp[kScanWarps][32];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -181,6 +186,8 @@ __device__ __forceinline__ uint32_t sum_before(uint32_t value, uint32_t &all) {
 }
 
 __global__ void __launch_bounds__(kSplitThreads) write_kernel(const __grid_constant__ Buckets job) {
+  wait_for_before();
+  let_next_begin();
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t stretch = blockIdx.x * kSplitWarps + warp, buckets = bucket_count(job);
   // Where buckets begin: each thread sums the ids of some neighbouring ones.
@@ -283,6 +290,8 @@ __device__ __forceinline__ uint32_t take_favourite(Pair *pairs, uint32_t count, 
 
 // A block a bucket.
 __global__ void __launch_bounds__(kThreads) sort_kernel(const __grid_constant__ Buckets job) {
+  wait_for_before();
+  let_next_begin();
   __shared__ Pair sorted[kMostSorted];
   uint32_t begin = job.starts[blockIdx.x];
   const uint32_t end = job.starts[blockIdx.x + 1];
@@ -405,11 +414,16 @@ cudaError_t group_by_buckets(const Ids &ids, uint32_t zero_count, Scratch &scrat
   if (!may_work(scratch, code)) return code;
   const uint32_t blocks = (job.stretches + kSplitWarps - 1) / kSplitWarps;
   const size_t shared = job.columns * sizeof(uint32_t);
-  count_kernel<<<blocks, kSplitThreads, kSplitWarps * shared, stream>>>(job);
-  scan_kernel<<<job.columns / 32, kScanWarps * 32, 0, stream>>>(job);
-  write_kernel<<<blocks, kSplitThreads, (kSplitWarps + 1) * shared, stream>>>(job);
-  sort_kernel<<<(1u << job.log) + 1, kThreads, 0, stream>>>(job);
-  return cudaGetLastError();
+  const bool early = may_begin_early(stream);
+  code = launch_kernel(early, count_kernel, blocks, kSplitThreads, kSplitWarps * shared, stream, job);
+  if (code == cudaSuccess) {
+    code = launch_kernel(early, scan_kernel, job.columns / 32, kScanWarps * 32, 0, stream, job);
+  }
+  if (code == cudaSuccess) {
+    code = launch_kernel(early, write_kernel, blocks, kSplitThreads, (kSplitWarps + 1) * shared, stream, job);
+  }
+  if (code == cudaSuccess) code = launch_kernel(early, sort_kernel, (1u << job.log) + 1, kThreads, 0, stream, job);
+  return code;
 }
 
 static_assert((kSplitWarps + 1) * (kMostBuckets + 32) * sizeof(uint32_t) <= 48 << 10, "what kernels may use unasked");
@@ -421,8 +435,8 @@ cudaError_t group_by_radix(const Ids &ids, uint32_t zero_count, Scratch &scratch
   Pairs<Key> pairs{};
   cudaError_t code = take_pairs(scratch, ids.count, bits_upto(ids.rows), pairs);
   if (!may_work(scratch, code)) return code;
-  // Also the one zero behind whole windows has a thread.
-  number_kernel<<<ids.count / kThreads + 1, kThreads, 0, stream>>>(ids, pairs.keys, pairs.positions, zeros, zero_count);
+  // Also the zeros behind whole windows have threads.
+  number_kernel<<<(ids.count + 1) / kThreads + 1, kThreads, 0, stream>>>(ids, pairs.keys, pairs.positions, zeros, zero_count);
   code = cudaGetLastError();
   if (code == cudaSuccess) code = sort_pairs(pairs, stream);
   results = {pairs.keys, pairs.positions, zeros};
@@ -439,7 +453,7 @@ cudaError_t group(const wmk_group_args *args, cudaStream_t stream) {
     ids.lot_firsts[k] = args->lot_firsts[k];
     ids.lot_shifts[k] = args->lot_positions[k] - args->lot_firsts[k];
   }
-  const uint32_t zero_count = ids.count / WMK_GROUP_WINDOW + 1;
+  const uint32_t zero_count = ids.count / WMK_GROUP_WINDOW + 2;
   Scratch scratch(args->scratch, args->scratch_bytes);
   Results results{};
   cudaError_t code;

@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include "early.cuh"
+#include "enqueue.cuh"
 #include "meet.cuh"
 #include "told.cuh"
 
@@ -29,6 +31,8 @@ __device__ __forceinline__ uint32_t peek(const uint32_t *word) {
 }
 
 __global__ void __launch_bounds__(kLanes) meet_kernel(wmk_board *board, const uint32_t *abort, uint32_t parts) {
+  wait_for_before();
+  if (parts & WMK_MEET_LETS_NEXT) let_next_begin();
   const uint32_t lane = threadIdx.x;
   const uint64_t meeting = board->epoch + 1;
   if (parts & WMK_MEET_ARRIVE) post_arrival(board, meeting, lane, kLanes);
@@ -54,11 +58,14 @@ __global__ void __launch_bounds__(kLanes) meet_kernel(wmk_board *board, const ui
 
 cudaError_t meet(const wmk_meet_args *args, cudaStream_t stream) {
   if (args == nullptr) {
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(meet_kernel));
+    return load_kernel(reinterpret_cast<const void *>(meet_kernel), handle_of<meet_kernel>);
   }
-  meet_kernel<<<1, kLanes, 0, stream>>>(static_cast<wmk_board *>(args->board), args->abort, args->parts);
-  return cudaGetLastError();
+  auto *board = static_cast<wmk_board *>(args->board);
+  const uint32_t *abort = args->abort;
+  uint32_t parts = args->parts;
+  void *parameters[] = {&board, &abort, &parts};
+  return enqueue(reinterpret_cast<const void *>(meet_kernel), handle_of<meet_kernel>, 1, kLanes, parameters, stream,
+                 may_begin_early(stream));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "bits.cuh"
 #include "common/launch.h"
 #include "common/place.h"
+#include "early.cuh"
 #include "meet.cuh"
 #include "pieces.cuh"
 
@@ -34,6 +35,7 @@ struct Job {
   split by;
   uint32_t cols;
   uint32_t wide_ids;
+  uint32_t early;  // may have begun before the meeting before it ended
   // Used where the direction is not known when compiling.
   uint32_t scatters;
 };
@@ -58,6 +60,16 @@ struct Cell {
 template <Way kWay, int kMost>
 __device__ __forceinline__ bool scatters(const Job<kMost> &job) {
   return kWay == Way::kScatter || (kWay == Way::kEither && job.scatters);
+}
+
+// First of all in a kernel that may begin early, behind a meeting.
+template <int kMost>
+__device__ __forceinline__ void begin(const Job<kMost> &job) {
+  if (!job.early) return;
+  wait_for_before();
+  // What others wrote before the meeting is in no cache of this multiprocessor.
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+  let_next_begin();
 }
 
 // The pieces of the launch.
@@ -146,6 +158,7 @@ __device__ __forceinline__ void move_aligned(const Job<kMost> &job, uint32_t blo
 
 template <class From, class To, int kCount, int kFlight, int kBlocks, Way kWay, int kMost>
 __global__ void __launch_bounds__(kThreads, kBlocks) aligned_rows(const __grid_constant__ Job<kMost> job) {
+  begin(job);
   move_aligned<From, To, kCount, kFlight, kWay>(job, blockIdx.x, gridDim.x);
   arrive_with_last_block(job.board);
 }
@@ -219,6 +232,7 @@ __device__ __forceinline__ void move_shifted(const Job<kMost> &job, uint32_t blo
 
 template <class From, class To, int kCount, int kFlight, int kBlocks, Way kWay, int kMost>
 __global__ void __launch_bounds__(kThreads, kBlocks) shifted_rows(const __grid_constant__ Job<kMost> job) {
+  begin(job);
   move_shifted<From, To, kCount, kFlight, kWay>(job, blockIdx.x, gridDim.x);
   arrive_with_last_block(job.board);
 }

@@ -17,6 +17,7 @@
 #include "bits.cuh"
 #include "common/dtype.h"
 #include "common/optimizer.h"
+#include "early.cuh"
 #include "pieces.cuh"
 
 namespace wmk {
@@ -520,6 +521,7 @@ struct Shape {
 // kFlight: gradients on their way at a time; kTeamRows: sorted rows that a team looks at; kPrepares: asks for the next one.
 template <class S, int kFlight, int kTeamRows, bool kPrepares, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks) step_kernel(const __grid_constant__ Step step) {
+  wait_for_before();
   constexpr int kCount = S::kCount;
   if (blockIdx.x < step.run_blocks) {
     many_gradients<S::kKind, S::kFloatRow, S::kFloatGradient, kCount>(step);

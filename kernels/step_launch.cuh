@@ -84,8 +84,7 @@ inline cudaError_t launch_step(const wmk_step_args &args, const Choice &choice, 
   }
   if (!scratch.suffices()) return cudaErrorInvalidValue;
   const uint32_t blocks = step.run_blocks + step.home_blocks + (args.blocks < step.tiles ? args.blocks : step.tiles);
-  void *parameters[] = {&step};
-  return cudaLaunchKernel(reinterpret_cast<const void *>(choice.kernel), dim3(blocks), dim3(kThreads), parameters, 0, stream);
+  return launch_kernel(may_begin_early(stream), choice.kernel, blocks, kThreads, 0, stream, step);
 }
 
 }  // namespace wmk

@@ -122,6 +122,8 @@ def one_hop(world, kind, location, weighted):
         arguments = (["weight"] if weighted else []) + [centers.to(world.device), most]
         got = sample(*arguments, **options)
         check_hop(world, centers, most, *got)
+        if weighted and not world.ours:
+            continue  # of two equal calls of the published library now and then some edges differ, and their order
         again = sample(*arguments, **options)
         for one, other in zip(got, again):
             expect.same_rows(other, one.cpu(), "the same sample once more")

@@ -341,6 +341,7 @@ bool change(Random &random, const World &world) {
   wide.put(std::vector<uint64_t>(rows.begin(), rows.end()));
   new_values.put(values);
   CUDA(cudaMemset(before.as<void>(), 0, before.bytes()));
+  CUDA(cudaMemset(head_count.as<void>(), 0, head_count.bytes()));
   const bool is_wide = random.below(2), has_states = rank.state_stride != 0, lists = random.below(2);
   const wmk_cache_locate_args args{rank.cache,
                                    is_wide ? wide.as<void>() : on_device.as<void>(),

@@ -471,7 +471,7 @@ bool group_case(Random &random, Spread spread, int64_t rows, int64_t count, int 
   };
   const auto got = read(rows_at, count);
   auto positions = read(positions_at, count);
-  const auto zeros = read(zeros_at, count / WMK_GROUP_WINDOW + 1);
+  const auto zeros = read(zeros_at, count / WMK_GROUP_WINDOW + 2);
   for (uint32_t &position : positions) {
     const auto id = std::lower_bound(dealt.begin(), dealt.end(), position);
     position = id != dealt.end() && *id == position ? id - dealt.begin() : 0xffffffff;

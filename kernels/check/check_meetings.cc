@@ -41,8 +41,11 @@ struct Streams {
 };
 
 // In every turn each rank writes its row of the turn, meets, and reads the rows of all others; a second meeting keeps
-// the rows until all have read. `fused` arrives at the second one with the last block of the reading gather.
-bool turns(uint32_t ranks, int turns, bool fused, bool graph) {
+// the rows until all have read.
+// The second meeting arrives by itself, or with the last block of the gather; or it does, and the gather begins early.
+enum class Way { kByMeeting, kByGather, kEarly };
+
+bool turns(uint32_t ranks, int turns, Way way, bool graph) {
   const int cols = 64;
   const uint64_t row_bytes = cols * 4;
   Boards boards(ranks);
@@ -83,13 +86,15 @@ bool turns(uint32_t ranks, int turns, bool fused, bool graph) {
     args.plain = values.address() + (t * ranks + r) * row_bytes;
     CUDA(wmk_scatter(&args, stream));
     wmk_meet_args meet{boards.memory[r]->as<void>(), abort.get(), WMK_MEET_ARRIVE | WMK_MEET_WAIT, 0};
+    if (way == Way::kEarly) meet.parts |= WMK_MEET_LETS_NEXT;
     CUDA(wmk_meet(&meet, stream));
+    args.after_meeting = way == Way::kEarly;
     args.ids = ids.as<int64_t>();
     args.count = ranks;
     args.plain = seen[r]->address() + t * ranks * row_bytes;
-    args.board = fused ? boards.memory[r]->as<void>() : nullptr;
+    args.board = way == Way::kByGather ? boards.memory[r]->as<void>() : nullptr;
     CUDA(wmk_gather(&args, stream));
-    if (fused) meet.parts = WMK_MEET_WAIT;
+    meet.parts = way == Way::kByGather ? WMK_MEET_WAIT : WMK_MEET_ARRIVE | WMK_MEET_WAIT;
     CUDA(wmk_meet(&meet, stream));
   };
   if (!graph) {
@@ -125,8 +130,9 @@ bool turns(uint32_t ranks, int turns, bool fused, bool graph) {
   int wrong = 0;
   auto report = [&](const char *what, uint32_t rank, size_t at, uint64_t got, uint64_t want) {
     if (wrong++ < 4) {
-      fprintf(stderr, "WRONG meetings of %u ranks, fused %d, graph %d: rank %u %s %zu is %llu, not %llu\n", ranks, fused,
-              graph, rank, what, at, static_cast<unsigned long long>(got), static_cast<unsigned long long>(want));
+      fprintf(stderr, "WRONG meetings of %u ranks, way %d, graph %d: rank %u %s %zu is %llu, not %llu\n", ranks,
+              static_cast<int>(way), graph, rank, what, at, static_cast<unsigned long long>(got),
+              static_cast<unsigned long long>(want));
     }
   };
   for (uint32_t r = 0; r < ranks; r++) {
@@ -171,9 +177,9 @@ void check_meetings(Tally &tally, Size size) {
   CUDA(wmk_meet(nullptr, nullptr));
   for (uint32_t ranks : {1u, 2u, 3u, 8u}) {
     if (few && ranks == 3) continue;
-    for (bool fused : {false, true}) {
-      tally.count(turns(ranks, few ? 4 : 50, fused, false));
-      tally.count(turns(ranks, few ? 3 : 20, fused, true));
+    for (Way way : {Way::kByMeeting, Way::kByGather, Way::kEarly}) {
+      tally.count(turns(ranks, few ? 4 : 50, way, false));
+      tally.count(turns(ranks, few ? 3 : 20, way, true));
     }
   }
   tally.count(abort_ends_the_wait(few ? 4 : 1));

@@ -44,7 +44,7 @@ impl Call<'_> {
                 platform.within_on(self.stream, &mut || match self
                     .plan(platform, Holder::Pointer(*address))?
                 {
-                    Some(plan) => self.launch(platform, &plan, &[]),
+                    Some(plan) => self.launch(platform, &plan, &[], self.width(Some(&plan))),
                     None => Ok(()),
                 })
             }
@@ -119,8 +119,8 @@ impl Call<'_> {
         Ok((planned, mapped))
     }
 
-    fn launch(&self, platform: &dyn Platform, plan: &Plan, bases: &[Address]) -> Result<()> {
-        let (table, launch) = (plan.table(bases), self.width(Some(plan)));
+    fn launch(&self, platform: &dyn Platform, plan: &Plan, bases: &[Address], launch: Launch) -> Result<()> {
+        let table = plan.table(bases);
         let (indices, rows) = (&plan.indices, &plan.rows);
         match self.operation {
             Operation::Gather => gather_with_workspace(platform, self.buffers, &table, indices, rows, launch),
@@ -148,7 +148,9 @@ impl Call<'_> {
             *alone = Some(*base);
         }
         platform.within_on(self.stream, &mut || match self.plan_on(memory, held)? {
-            (Some(plan), _ids) => self.launch(platform, &plan, &plan.bases(&partitions)),
+            (Some(plan), _ids) => {
+                self.launch(platform, &plan, &plan.bases(&partitions), self.width(Some(&plan)))
+            }
             (None, _) => Ok(()),
         })
     }
@@ -207,12 +209,16 @@ impl Call<'_> {
     /// streams meet; else the ranks do, on the host.
     fn direct(&self, session: &Session<'_>, partitions: &[Address], plan: Option<&Plan>) -> Result<()> {
         let platform = session.communicator().platform();
+        let width = Launch {
+            after_meeting: platform.meets_on_streams(),
+            ..self.width(plan)
+        };
         let launch = || match plan {
-            Some(plan) => self.launch(platform, plan, &plan.bases(partitions)),
+            Some(plan) => self.launch(platform, plan, &plan.bases(partitions), width),
             None => Ok(()),
         };
         if platform.meets_on_streams() {
-            platform.meet(self.stream)?;
+            platform.meet_before_rows(self.stream)?;
             let moved = launch();
             return moved.and(platform.meet(self.stream));
         }

@@ -35,6 +35,8 @@ pub struct Launch {
     pub stream: Stream,
     pub sms: Option<u32>,
     pub workspace: Workspace,
+    /// What is before it in the stream is [`meet_before_rows`](Platform::meet_before_rows).
+    pub after_meeting: bool,
 }
 
 /// Device memory that an operation may overwrite until the stream has passed it; none by default.
@@ -155,6 +157,13 @@ pub trait Platform: Send + Sync {
             "the ranks of the {} platform meet on the host",
             self.name()
         )
+    }
+
+    /// [`meet`](Platform::meet) that lets a small gather or scatter with [`Launch::after_meeting`] get ready while it waits.
+    /// # Errors
+    /// Those of [`meet`](Platform::meet).
+    fn meet_before_rows(&self, stream: Stream) -> Result<()> {
+        self.meet(stream)
     }
 }
 

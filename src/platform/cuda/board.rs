@@ -1,7 +1,7 @@
 //! Meetings of ranks in the order of their streams: every rank has a board in its GPU's memory, on which the others post
 //! their arrivals; kernels post and wait, the host never does.
 
-use super::launch::{MEET_ARRIVE, MEET_WAIT, MeetArgs};
+use super::launch::{MEET_ARRIVE, MEET_LETS_NEXT, MEET_WAIT, MeetArgs};
 use super::{CudaPlatform, kernels};
 use crate::error::Result;
 use crate::kinds::Location;
@@ -71,14 +71,14 @@ impl Boards {
     }
 
     /// Enqueues a meeting: what this rank's stream did before it arrived, the others' streams see after they waited, and the
-    /// other way round. `abort` ends the wait once it is set.
+    /// other way round. `abort` ends the wait once it is set. `lets_next`: the kernel enqueued next may begin while it waits.
     /// # Errors
     /// CUDA_ERROR.
-    pub fn meet(&self, abort: Address, stream: Stream) -> Result<()> {
+    pub fn meet(&self, abort: Address, lets_next: bool, stream: Stream) -> Result<()> {
         let args = MeetArgs {
             board: self.own,
             abort,
-            parts: MEET_ARRIVE | MEET_WAIT,
+            parts: MEET_ARRIVE | MEET_WAIT | if lets_next { MEET_LETS_NEXT } else { 0 },
             reserved: 0,
         };
         kernels::meet(&args, stream)

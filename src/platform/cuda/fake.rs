@@ -19,6 +19,7 @@ pub const PAGE: usize = 64 << 10;
 pub const OUT_OF_MEMORY: c_int = 2;
 pub const INVALID_VALUE: c_int = 1;
 pub const UNKNOWN: c_int = 999;
+pub const OPERATING_SYSTEM: c_int = 304;
 /// What a recording stream answers when it is asked for its device.
 const CAPTURE_UNSUPPORTED: c_int = 900;
 /// What a process gets that may not use the fabric.

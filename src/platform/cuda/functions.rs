@@ -76,13 +76,16 @@ pub const PORTABLE: c_uint = 1;
 pub const DEVICEMAP: c_uint = 2;
 
 pub(super) const CUDA_ERROR_OUT_OF_MEMORY: c_int = 2;
+pub(super) const CUDA_ERROR_OPERATING_SYSTEM: c_int = 304;
 
 impl Functions {
-    /// The outcome of a call by its code: OUT_OF_MEMORY where the driver has no memory, else CUDA_ERROR, in its words.
+    /// The outcome of a call by its code, in the driver's words: OUT_OF_MEMORY where it has no memory, SYSTEM_ERROR where the
+    /// system refused it something, such as a descriptor, else CUDA_ERROR.
     pub fn check(&self, call: &str, code: c_int) -> Result<()> {
         let kind = match code {
             0 => return Ok(()),
             CUDA_ERROR_OUT_OF_MEMORY => Kind::OutOfMemory,
+            CUDA_ERROR_OPERATING_SYSTEM => Kind::System,
             _ => Kind::Cuda,
         };
         let said = words(code, self.cuGetErrorName, self.cuGetErrorString);

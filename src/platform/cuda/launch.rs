@@ -55,6 +55,8 @@ pub struct RowsArgs {
     pub blocks: u32,
     pub path: u32,
     pub access_bytes: u32,
+    pub after_meeting: u32,
+    pub reserved: u32,
 }
 
 /// `wmk_order_args`.
@@ -113,6 +115,7 @@ pub struct UniqueArgs {
 /// The parts of a meeting (`wmk_meet_part`).
 pub const MEET_ARRIVE: u32 = 1;
 pub const MEET_WAIT: u32 = 2;
+pub const MEET_LETS_NEXT: u32 = 4;
 
 /// `wmk_meet_args`.
 #[repr(C)]
@@ -203,6 +206,8 @@ pub fn rows_args(
         blocks,
         path: 0,
         access_bytes: 0,
+        after_meeting: 0,
+        reserved: 0,
     })
 }
 
@@ -332,6 +337,8 @@ mod tests {
             blocks: 528,
             path: 0,
             access_bytes: 0,
+            after_meeting: 0,
+            reserved: 0,
         };
         assert_eq!(args, want);
         let (bases, start_rows) = ([Address(0x1000), Address(0x9000)], [0, 4, 10]);
@@ -431,7 +438,7 @@ mod tests {
             TableArgs = "wmk_table" { bases, start_rows, places, offset_bytes, stride_bytes, rows }
             RowsArgs = "wmk_rows_args" {
                 table, ids, count, order, positions, count_at, plain, plain_stride_bytes, plain_rows, cols, board, id_bytes, table_dtype,
-                plain_dtype, blocks, path, access_bytes
+                plain_dtype, blocks, path, access_bytes, after_meeting, reserved
             }
             OrderArgs = "wmk_order_args" {
                 ids, count, scratch, scratch_bytes, needed_bytes, order, id_bytes, shift, bits, reserved, positions
@@ -451,7 +458,9 @@ mod tests {
             format!("WMK_MAX_BUCKETS == {MOST_BUCKETS}"),
             format!("wmk::many_places == {MOST_PLACES}"),
             format!("WMK_MOST_ORDER_BITS == {MOST_ORDER_BITS}"),
-            format!("WMK_MEET_ARRIVE == {MEET_ARRIVE} && WMK_MEET_WAIT == {MEET_WAIT}"),
+            format!(
+                "WMK_MEET_ARRIVE == {MEET_ARRIVE} && WMK_MEET_WAIT == {MEET_WAIT} && WMK_MEET_LETS_NEXT == {MEET_LETS_NEXT}"
+            ),
         ];
         assert_layouts(&["args.h", "common/place.h"], &structs, &constants);
     }

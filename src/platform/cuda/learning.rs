@@ -23,6 +23,9 @@ const ROW_ALIGNMENT_BYTES: usize = 16;
 /// stay close to each other; more of them also hold the others up (on an H200, 16 to 24 were best, 8 and 66 clearly worse).
 const HOME_BLOCKS: u32 = 16;
 
+/// `WMK_GROUP_WINDOW`.
+const GROUP_WINDOW: usize = 64;
+
 /// Scratch arrays begin at multiples of this.
 const SCRATCH_ALIGNMENT_BYTES: usize = 256;
 
@@ -113,7 +116,13 @@ pub struct RowLists {
     pub state_targets: Address,
     /// The rows without a line, of a table in the host's memory.
     pub home_heads: Address,
+    /// How many they are: where the sort of the ids leaves a zero.
     pub home_count: Address,
+}
+
+/// Where [`GroupArgs`] leaves the zero behind those of its windows.
+fn spare_zero(zeros: Address, count: usize) -> Address {
+    zeros.offset_bytes((count / GROUP_WINDOW + 1) * size_of::<u32>())
 }
 
 impl RowLists {
@@ -137,7 +146,6 @@ impl RowLists {
         }
         if on_host {
             lists.home_heads = take(count * size_of::<u32>());
-            lists.home_count = take(size_of::<u32>());
         }
         (lists, end_bytes)
     }
@@ -206,7 +214,8 @@ impl LearningKernels for CudaPlatform {
         let _entered = self.gpu.enter()?;
         let mut change = step_args(step)?;
         let change_bytes = self.change_bytes(&change)?;
-        let (lists, list_bytes) = self.row_lists(step, launch.workspace.address.offset_bytes(change_bytes));
+        let (mut lists, list_bytes) =
+            self.row_lists(step, launch.workspace.address.offset_bytes(change_bytes));
         let before_group = change_bytes + list_bytes;
         check_workspace("the gradient step", launch.workspace, before_group)?;
         change.scratch = launch.workspace.address;
@@ -224,6 +233,7 @@ impl LearningKernels for CudaPlatform {
         kernels::group(&group, launch.stream)?;
         if let Some(view) = step.cache {
             let sorted = (change.sorted_rows, sorted_row_bytes(step.rows), step.ids.count);
+            lists.home_count = spare_zero(change.zeros, step.ids.count);
             self.locate_in_cache(view, sorted, &lists, launch.stream)?;
             change.row_places = lists.places;
             (change.state_sources, change.state_targets) = (lists.state_sources, lists.state_targets);
@@ -497,18 +507,16 @@ mod tests {
         assert_eq!(RowLists::cut(base, &adam, false), (lists, 0x300));
         let at_home = RowLists {
             home_heads: Address(0x1300),
-            home_count: Address(0x1400),
             ..lists
         };
-        assert_eq!(RowLists::cut(base, &adam, true), (at_home, 0x500));
+        assert_eq!(RowLists::cut(base, &adam, true), (at_home, 0x400));
         let sgd = Step { states: &[], ..adam };
         let lists = RowLists {
             places: Address(0x1000),
             home_heads: Address(0x1100),
-            home_count: Address(0x1200),
             ..RowLists::default()
         };
-        assert_eq!(RowLists::cut(base, &sgd, true), (lists, 0x300));
+        assert_eq!(RowLists::cut(base, &sgd, true), (lists, 0x200));
         let cases = [(1, 4), (u64::from(u32::MAX), 4), (1 << 32, 8), (1 << 40, 8)];
         assert_eq!(
             cases.map(|(rows, _)| sorted_row_bytes(rows)),
@@ -573,7 +581,7 @@ mod tests {
             SetArgs = "wmk_set_args" { values, count, value, reserved }
         };
         let constants = [
-            format!("WMK_GROUP_LOTS == {MOST_LOTS}"),
+            format!("WMK_GROUP_LOTS == {MOST_LOTS} && WMK_GROUP_WINDOW == {GROUP_WINDOW}"),
             format!("wmk::optimizer_sgd == {}", OptimizerKind::Sgd as u32),
             format!("wmk::optimizer_lazy_adam == {}", OptimizerKind::LazyAdam as u32),
             format!("wmk::optimizer_rms_prop == {}", OptimizerKind::RmsProp as u32),

@@ -302,11 +302,21 @@ impl Platform for CudaPlatform {
     }
 
     fn meet(&self, stream: Stream) -> Result<()> {
+        self.enqueue_meeting(false, stream)
+    }
+
+    fn meet_before_rows(&self, stream: Stream) -> Result<()> {
+        self.enqueue_meeting(true, stream)
+    }
+}
+
+impl CudaPlatform {
+    fn enqueue_meeting(&self, lets_next: bool, stream: Stream) -> Result<()> {
         let (Some(boards), Some(abort)) = (self.boards.get(), self.abort_word()) else {
             fail!(Logic, "the ranks of this communicator meet on the host");
         };
         let _entered = self.gpu.enter_to_enqueue()?;
-        boards.meet(abort, stream)?;
+        boards.meet(abort, lets_next, stream)?;
         self.launched("a meeting of the ranks", stream)
     }
 }

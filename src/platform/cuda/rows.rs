@@ -130,13 +130,19 @@ impl Kernels for CudaPlatform {
 
     fn gather(&self, table: &Table<'_>, indices: &Indices, output: &Rows, launch: Launch) -> Result<()> {
         let base = first_base(&table.places);
-        let args = rows_args(table, &base, indices, output, self.blocks(table, indices, launch))?;
+        let args = RowsArgs {
+            after_meeting: launch.after_meeting.into(),
+            ..rows_args(table, &base, indices, output, self.blocks(table, indices, launch))?
+        };
         self.gather_rows(args, || self.ordering(table, indices), launch)
     }
 
     fn scatter(&self, input: &Rows, indices: &Indices, table: &Table<'_>, launch: Launch) -> Result<()> {
         let base = first_base(&table.places);
-        let args = rows_args(table, &base, indices, input, self.blocks(table, indices, launch))?;
+        let args = RowsArgs {
+            after_meeting: launch.after_meeting.into(),
+            ..rows_args(table, &base, indices, input, self.blocks(table, indices, launch))?
+        };
         self.scatter_rows(&args, launch.stream)
     }
 

@@ -192,11 +192,21 @@ fn whatever_call_fails_on_one_rank_all_fail_alike_and_nothing_stays() {
         "cuMemHostGetDevicePointer_v2",
         "cuCtxPushCurrent_v2",
     ];
-    for (location, calls) in [(Location::Device, &device[..]), (Location::Host, &host[..])] {
+    let cases = [
+        (Location::Device, &device[..], fake::UNKNOWN, Kind::Cuda),
+        (
+            Location::Device,
+            &device[2..3],
+            fake::OPERATING_SYSTEM,
+            Kind::System,
+        ),
+        (Location::Host, &host[..], fake::UNKNOWN, Kind::Cuda),
+    ];
+    for (location, calls, code, kind) in cases {
         for contiguous in [true, false] {
             let tried = sweep(
                 calls,
-                fake::UNKNOWN,
+                code,
                 |platform, boot| {
                     let made = create(platform, boot, location, &starts, contiguous);
                     desk(|desk| desk.failure = None);
@@ -205,7 +215,7 @@ fn whatever_call_fails_on_one_rank_all_fail_alike_and_nothing_stays() {
                 |what, errors| {
                     for (rank, error) in errors.into_iter().enumerate() {
                         let error = error.unwrap_or_else(|| panic!("{what}: rank {rank} succeeded"));
-                        assert_eq!(error.kind, Kind::Cuda, "{what}: {error}");
+                        assert_eq!(error.kind, kind, "{what}: {error}");
                         assert_eq!(error.what.starts_with("rank 1: "), rank != 1, "{what}: {error}");
                     }
                 },
