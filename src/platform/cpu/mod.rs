@@ -131,6 +131,7 @@ impl Member for CpuPlatform {
         Ok(Reach {
             unreachable: None,
             shares_device: boot.size() > 1,
+            crowded: false,
             fabrics: Vec::new(),
         })
     }

@@ -232,7 +232,11 @@ fakes! {
         0
     }
     fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: c_int) at 0, |world| {
-        put(uuid, CUuuid { bytes: [(desk(|d| d.uuid) + device as u8) as c_char; 16] })
+        // No test has the GPUs of another.
+        let (name, place) = desk(|d| (d.uuid + device as u8, Arc::as_ptr(&d.world) as u64));
+        let mut bytes = [name as c_char; 16];
+        bytes[8..].copy_from_slice(&place.to_le_bytes().map(|byte| byte as c_char));
+        put(uuid, CUuuid { bytes })
     }
     fn cuDeviceCanAccessPeer(can: *mut c_int, _device: c_int, _peer: c_int) at 0, |world| {
         put(can, c_int::from(desk(|d| d.can_access_peers)))

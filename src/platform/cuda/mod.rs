@@ -31,6 +31,7 @@ mod properties;
 mod rows;
 mod scratch;
 mod segments;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod transport;
@@ -49,6 +50,7 @@ use super::{
     Words,
 };
 use crate::error::{Result, ensure, fail};
+use crate::log::say;
 use crate::span::Address;
 use abort::AbortWord;
 use board::Boards;
@@ -58,6 +60,7 @@ use handover::Handover;
 use mailbox::Mailboxes;
 use scratch::ScratchPool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tenants::Tenant;
 
 /// A GPU as one rank of one communicator uses it.
 pub struct CudaPlatform {
@@ -82,6 +85,8 @@ struct World {
     handover: Handover,
     /// For waits on the GPU; `None` where ranks never wait there.
     abort_word: Option<AbortWord>,
+    /// None for a rank without others.
+    _tenant: Option<Tenant>,
 }
 
 /// The platform bound to the caller's current device, for a rank of a new communicator.
@@ -351,14 +356,24 @@ impl Member for CudaPlatform {
 impl CudaPlatform {
     /// [`Member::acquaint`] with what is known of the own place in a fabric.
     fn acquaint_in(&self, fabric: Option<Fabric>, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
-        let (reach, handover) = probe::acquaint(&self.gpu, fabric, boot, host_of)?;
-        let waits_on_gpu = boot.size() > 1 && reach.unreachable.is_none() && !reach.shares_device;
+        let tenant = (boot.size() > 1).then(|| Tenant::enter(&self.gpu.facts.identity));
+        let crowded = tenant.as_ref().is_some_and(Tenant::has_company);
+        let (reach, handover) = probe::acquaint(&self.gpu, fabric, crowded, boot, host_of)?;
+        if reach.crowded && !reach.shares_device {
+            say!(
+                Info,
+                "these ranks meet on the host and not on their GPUs: a process has other threads with ranks on one of them"
+            );
+        }
+        let waits_alone = !reach.shares_device && !reach.crowded;
+        let waits_on_gpu = boot.size() > 1 && reach.unreachable.is_none() && waits_alone;
         let abort_word = waits_on_gpu.then(|| AbortWord::new(&self.gpu)).transpose();
         let world = World {
             reach: reach.clone(),
             host_of: host_of.to_vec(),
             handover,
             abort_word: super::agree(boot, &[], abort_word)?,
+            _tenant: tenant,
         };
         ensure!(
             self.world.set(world).is_ok(),

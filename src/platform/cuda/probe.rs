@@ -19,10 +19,12 @@ struct Card {
     /// Fills the rank's probe memory; nobody else's mark.
     mark: [u8; MARK_BYTES],
     fabric: Option<Fabric>,
+    /// Other threads of the process work with it too.
+    crowded: bool,
 }
 
 impl Card {
-    fn of(gpu: &Gpu, fabric: Option<Fabric>) -> Result<Card> {
+    fn of(gpu: &Gpu, fabric: Option<Fabric>, crowded: bool) -> Result<Card> {
         let mut mark = [0; MARK_BYTES];
         rustix::rand::getrandom(&mut mark, rustix::rand::GetRandomFlags::empty())
             .map_err(|e| Error::system("getrandom", e))?;
@@ -31,6 +33,7 @@ impl Card {
             page_bytes: gpu.facts.page_bytes,
             mark,
             fabric,
+            crowded,
         })
     }
 
@@ -38,6 +41,7 @@ impl Card {
         let mut bytes = self.mark.to_vec();
         bytes.extend((self.page_bytes as u64).to_le_bytes());
         bytes.extend(encode_fabric(self.fabric));
+        bytes.push(self.crowded.into());
         bytes.extend(self.identity.as_bytes());
         bytes
     }
@@ -46,12 +50,14 @@ impl Card {
         let card = || {
             let (mark, rest) = bytes.split_first_chunk::<MARK_BYTES>()?;
             let (page_bytes, rest) = rest.split_first_chunk::<8>()?;
-            let (fabric, identity) = rest.split_first_chunk::<FABRIC_BYTES>()?;
+            let (fabric, rest) = rest.split_first_chunk::<FABRIC_BYTES>()?;
+            let (crowded, identity) = rest.split_first()?;
             Some(Card {
                 identity: String::from_utf8_lossy(identity).into_owned(),
                 page_bytes: u64::from_le_bytes(*page_bytes) as usize,
                 mark: *mark,
                 fabric: decode_fabric(fabric)?,
+                crowded: *crowded != 0,
             })
         };
         card().ok_or_else(|| {
@@ -158,11 +164,13 @@ fn look(gpu: &Arc<Gpu>, ticket: &Ticket, peer: &Card, bytes: usize) -> Result<()
     }
 }
 
-/// Collective. See [`crate::platform::Member::acquaint`]; `fabric` is what is known of the own GPU's place. Also how the ranks
-/// hand their memory to each other: on several hosts by handles of the fabric, if that is proved to work.
+/// Collective. See [`crate::platform::Member::acquaint`]; `fabric` is what is known of the own GPU's place, `crowded` whether
+/// other threads of the process work with it. Also how the ranks hand their memory to each other: on several hosts by handles
+/// of the fabric, if that is proved to work.
 pub fn acquaint(
     gpu: &Arc<Gpu>,
     fabric: Option<Fabric>,
+    crowded: bool,
     boot: &dyn Bootstrap,
     host_of: &[usize],
 ) -> Result<(Reach, Handover)> {
@@ -170,11 +178,12 @@ pub fn acquaint(
         let alone = Reach {
             unreachable: None,
             shares_device: false,
+            crowded: false,
             fabrics: vec![fabric],
         };
         return Ok((alone, Handover::Descriptors));
     }
-    let own = agree(boot, &[], Card::of(gpu, fabric))?;
+    let own = agree(boot, &[], Card::of(gpu, fabric, crowded))?;
     let cards = boot
         .all_gather(&own.encode())?
         .iter()
@@ -209,6 +218,7 @@ pub fn acquaint(
     let reach = Reach {
         unreachable,
         shares_device,
+        crowded: cards.iter().any(|card| card.crowded),
         fabrics,
     };
     Ok((reach, handover))
@@ -280,21 +290,23 @@ mod tests {
             is_ready: false,
             ..ready
         };
-        for fabric in [None, Some(ready), Some(waiting)] {
+        for (fabric, crowded) in [(None, true), (Some(ready), false), (Some(waiting), true)] {
             let card = Card {
                 identity: "GPU-1".into(),
                 page_bytes: 2 << 20,
                 mark: [9; MARK_BYTES],
                 fabric,
+                crowded,
             };
             let read = Card::decode(&card.encode()).unwrap();
             assert_eq!(
-                (read.identity.as_str(), read.page_bytes, read.fabric),
-                ("GPU-1", 2 << 20, fabric)
+                (read.identity.as_str(), read.page_bytes, read.fabric, read.crowded),
+                ("GPU-1", 2 << 20, fabric, crowded)
             );
         }
-        assert!(Card::decode(&[0; MARK_BYTES + 8 + FABRIC_BYTES - 1]).is_err());
-        let mut wrong = [0; MARK_BYTES + 8 + FABRIC_BYTES];
+        assert!(Card::decode(&[0; MARK_BYTES + 8 + FABRIC_BYTES]).is_err());
+        let mut wrong = [0; MARK_BYTES + 8 + FABRIC_BYTES + 1];
+        assert!(Card::decode(&wrong).is_ok());
         wrong[MARK_BYTES + 8] = 3;
         assert!(Card::decode(&wrong).is_err());
     }

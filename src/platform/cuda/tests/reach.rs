@@ -1,7 +1,7 @@
 use super::*;
 use crate::error::Kind;
 use crate::kinds::Location;
-use crate::platform::{Bootstrap, Fabric, SegmentRequest, Segments, TransportChoice};
+use crate::platform::{Bootstrap, Fabric, Platform, SegmentRequest, Segments, TransportChoice};
 
 #[test]
 fn ranks_with_working_memory_reach_each_other() {
@@ -36,6 +36,75 @@ fn ranks_on_one_gpu_are_known_by_its_identity() {
     );
     assert!(reaches.iter().all(|r| r.shares_device && r.unreachable.is_none()));
     assert_eq!(world.alive(), "");
+}
+
+#[test]
+fn threads_that_share_gpus_wait_on_them_for_one_communicator_at_most() {
+    let world = Arc::new(World::default());
+    // Two ranks, on the GPUs 1 and 2; whether they wait there, while `inside` runs and after it, if made anew.
+    let pair = |inside: &(dyn Fn() + Sync)| {
+        ranks(2, |boot| {
+            let mut desk = Desk::new(&world, boot.rank());
+            desk.uuid = boot.rank() as u8 + 1;
+            desk.sit();
+            let waits = |platform: &CudaPlatform| {
+                let reach = acquainted(platform, &boot).unwrap();
+                let reaches = reach.unreachable.is_none() && !reach.shares_device;
+                (
+                    reaches,
+                    platform.meets_on_streams(),
+                    platform.abort_word().is_some(),
+                    !reach.crowded,
+                )
+            };
+            let bound = || CudaPlatform::new(Arc::new(Gpu::bind(fake::functions(), 0).unwrap()));
+            let first = bound();
+            let alone = waits(&first);
+            boot.barrier().unwrap();
+            if boot.rank() == 0 {
+                inside();
+            }
+            boot.barrier().unwrap();
+            // The same thread stands in nobody's way.
+            let again = waits(&bound());
+            boot.barrier().unwrap();
+            [alone, again]
+        })
+    };
+    let within = std::sync::Mutex::new(Vec::new());
+    let outer = pair(&|| within.lock().unwrap().extend(pair(&|| ())));
+    let (waiting, meeting) = ((true, true, true, true), (true, false, false, false));
+    assert_eq!(outer, [[waiting; 2]; 2]);
+    assert_eq!(*within.lock().unwrap(), [[meeting; 2]; 2]);
+    assert_eq!(pair(&|| ()), [[waiting; 2]; 2], "the others are gone");
+    assert_eq!(world.alive(), "");
+}
+
+#[test]
+fn a_crowded_gpu_of_one_rank_is_everyones() {
+    let world = Arc::new(World::default());
+    // Of the outer pair rank 1 is on GPU 2, of the inner one rank 0.
+    let pair = |gpus: [u8; 2], inside: &(dyn Fn() + Sync)| {
+        ranks(2, |boot| {
+            let mut desk = Desk::new(&world, boot.rank());
+            desk.uuid = gpus[boot.rank()];
+            desk.sit();
+            let platform = CudaPlatform::new(Arc::new(Gpu::bind(fake::functions(), 0).unwrap()));
+            let reach = acquainted(&platform, &boot).unwrap();
+            boot.barrier().unwrap();
+            if boot.rank() == 0 {
+                inside();
+            }
+            boot.barrier().unwrap();
+            reach.crowded
+        })
+    };
+    let within = std::sync::Mutex::new(Vec::new());
+    let outer = pair([1, 2], &|| within.lock().unwrap().extend(pair([2, 3], &|| ())));
+    assert_eq!(
+        (outer, within.into_inner().unwrap()),
+        (vec![false; 2], vec![true; 2])
+    );
 }
 
 #[test]
