@@ -340,7 +340,8 @@ static void learning_beside(wm_rank* r, wm_table* t, int mode) {
   lookup_drop(&mine);
 }
 
-/* Ranks that each have a GPU of their own and map each other's memory meet in the order of their streams: all of them record. */
+/* Ranks that each have a GPU of their own, with no communicator of other threads, and map each other's memory meet in the order of
+ * their streams: all of them record. */
 static bool meets_on_streams(const wm_rank* r, wholememory_comm_t comm) {
   return wm_gpus() >= r->size &&
          wholememory_communicator_support_type_location(comm, WHOLEMEMORY_MT_CONTINUOUS, WHOLEMEMORY_ML_DEVICE) == 0;

@@ -2,6 +2,7 @@
  * refused takes part with nothing, so that the others get theirs. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <wholememory/wholememory_op.h>
 
 #include "device.h"
@@ -97,7 +98,47 @@ static void under(wm_rank* r, const char* route) {
   OK(wholememory_destroy_communicator(comm));
 }
 
+/* Pairs of ranks call at once, each on its own communicator and all on the default stream, which those that are threads on one GPU
+ * share: no pair may stand in the other's way. */
+static void pairs_at_once(wm_rank* r) {
+  enum { CALLS = 24, IDS = 60, ROWS = 300, COLUMNS = 5 };
+  wholememory_comm_t pair;
+  OK(wholememory_split_communicator(&pair, wm_world(r), r->rank / 2, r->rank));
+  for (int k = 0; k < WM_KINDS; k++) {
+    if (!wm_kind_here(r, pair, &wm_kinds[k])) continue;
+    wm_table t = wm_table_make(pair, (wm_shape){.kind = wm_kinds[k], .dtype = WHOLEMEMORY_DT_FLOAT, .dim = 2, .rows = ROWS, .columns = COLUMNS, .stride = COLUMNS});
+    wm_array ids[CALLS], out[CALLS];
+    for (int i = 0; i < CALLS; i++) {
+      ids[i] = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, IDS, 1, 1, 0, 0});
+      out[i] = wm_array_make((wm_view){WHOLEMEMORY_DT_FLOAT, 2, IDS, COLUMNS, COLUMNS, 0, 0});
+      for (int n = 0; n < IDS; n++) {
+        int64_t row = (int64_t)(wm_hash((uint64_t)(i * IDS + n), (uint64_t)r->rank) % ROWS);
+        wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&ids[i], n, 0), (uint64_t)row);
+        for (int c = 0; c < COLUMNS; c++) wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&out[i], n, c), wm_value(WHOLEMEMORY_DT_FLOAT, row, c, 0));
+      }
+      wm_array_push(&ids[i]);
+    }
+    wm_finish();
+    wm_meet(r);
+    for (int i = 0; i < CALLS; i++) {
+      /* Now the one pair is first on one GPU and the other on the other, now the other way round. */
+      if ((i / 3 + r->rank / 2 + r->rank) % 2) usleep(200);
+      EXPECT(0, wholememory_gather(t.window, ids[i].tensor, out[i].tensor, NULL, NULL, -1));
+    }
+    wm_finish();
+    for (int i = 0; i < CALLS; i++) {
+      wm_array_matches(&out[i], "a gather of a pair");
+      wm_array_drop(&ids[i]);
+      wm_array_drop(&out[i]);
+    }
+    OK(wholememory_communicator_barrier(pair));
+    wm_table_drop(&t);
+  }
+  OK(wholememory_destroy_communicator(pair));
+}
+
 static void body(wm_rank* r) {
+  if (r->size == 4) pairs_at_once(r);
   const char* const routes[] = {"auto", "direct", "exchange"};
   for (int i = 0; i < 3; i++) under(r, routes[i]);
   if (!r->threads && r->size > 1) {

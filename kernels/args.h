@@ -56,8 +56,9 @@ typedef struct wmk_rows_args {
   // for path_move the bytes of an access.
   uint32_t path;
   uint32_t access_bytes;
-  // 1: what is before it in the stream is a meeting with WMK_MEET_LETS_NEXT, which a small call need not wait for to begin.
-  uint32_t after_meeting;
+  // Where what is before it in the stream is a meeting with WMK_MEET_LETS_NEXT: a call of so many blocks at most begins while
+  // that waits. They must leave the GPU to the work that the meeting may wait for.
+  uint32_t early_blocks;
   uint32_t reserved;
 } wmk_rows_args;
 

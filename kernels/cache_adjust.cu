@@ -8,6 +8,7 @@
 #include "bits.cuh"
 #include "cache.cuh"
 #include "cache_order.cuh"
+#include "early.cuh"
 #include "common/launch.h"
 #include "told.cuh"
 
@@ -292,9 +293,7 @@ __global__ void __launch_bounds__(kThreads) admit_rows(const __grid_constant__ J
 // Begun beside the gather before it, where the GPU can: its end is the end of both.
 __global__ void __launch_bounds__(kThreads) admit_rows_beside(const __grid_constant__ Job job) {
   admit_rows_of(job);
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+  wait_for_before();
 }
 
 // `bytes`, a multiple of 16, by a warp.
@@ -365,9 +364,8 @@ __global__ void __launch_bounds__(kThreads) halve_counts(const __grid_constant__
 template <class... Kernels>
 cudaError_t load_kernels(Kernels... kernels) {
   cudaError_t code = cudaSuccess;
-  cudaFuncAttributes attributes;
   for (const void *kernel : {reinterpret_cast<const void *>(kernels)...}) {
-    if (code == cudaSuccess) code = cudaFuncGetAttributes(&attributes, kernel);
+    if (code == cudaSuccess) code = load_code(kernel);
   }
   return code;
 }
@@ -421,16 +419,7 @@ cudaError_t enqueue_admissions(const Job &job, bool ages, bool beside, cudaStrea
   const uint32_t blocks = blocks_for(job.count, kWarps, 1056);
   cudaError_t code = cudaSuccess;
   if (beside) {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = blocks;
-    config.blockDim = kThreads;
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    code = cudaLaunchKernelEx(&config, admit_rows_beside, job);
+    code = launch_kernel(true, admit_rows_beside, blocks, kThreads, 0, stream, job);
   } else {
     admit_rows<<<blocks, kThreads, 0, stream>>>(job);
   }
@@ -438,15 +427,6 @@ cudaError_t enqueue_admissions(const Job &job, bool ages, bool beside, cudaStrea
     halve_counts<<<blocks_for(job.cache.sketch_words, kThreads * 4, 2048), kThreads, 0, stream>>>(job.cache);
   }
   return code != cudaSuccess ? code : cudaGetLastError();
-}
-
-// The order of launches allows it from compute capability 9.0 on.
-cudaError_t runs_beside(bool *beside) {
-  int device = 0, major = 0;
-  cudaError_t code = cudaGetDevice(&device);
-  if (code == cudaSuccess) code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  *beside = major >= 9;
-  return code;
 }
 
 void enqueue_saves(const Job &job, cudaStream_t stream) {
@@ -518,9 +498,8 @@ cudaError_t read(const wmk_cache_read_args *args, cudaStream_t stream) {
   if (!scratch.suffices()) return cudaErrorInvalidValue;
   job.ids = rows.ids;
   job.wide_ids = rows.id_bytes == 8;
-  bool beside = false;
-  cudaError_t code = runs_beside(&beside);
-  if (code == cudaSuccess) code = enqueue_uses(plan, stream);
+  const bool beside = may_begin_early(stream);
+  cudaError_t code = enqueue_uses(plan, stream);
   if (code != cudaSuccess) return code;
   code = enqueue_order(job.turns, job.count, nullptr, job.buckets, job.order, job.turn_count, stream);
   if (code != cudaSuccess) return code;

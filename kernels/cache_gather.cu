@@ -5,6 +5,7 @@
 #include "cache.cuh"
 #include "cache_order.cuh"
 #include "dispatch.cuh"
+#include "early.cuh"
 #include "told.cuh"
 
 namespace wmk {
@@ -111,17 +112,12 @@ cudaError_t look_up_in(const wmk_cache_lookup_args &args, cudaStream_t stream) {
   return enqueue_order(job.turns, job.count, nullptr, job.buckets, args.order, total, stream);
 }
 
-cudaError_t load_kernel(const void *kernel) {
-  cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, kernel);
-}
-
 cudaError_t look_up_all(const wmk_cache_lookup_args *args, cudaStream_t stream) {
   if (args == nullptr) {
     for (const void *kernel :
          {reinterpret_cast<const void *>(look_up<one_place>), reinterpret_cast<const void *>(look_up<few_places>),
           reinterpret_cast<const void *>(look_up<many_places>), reinterpret_cast<const void *>(order_turns)}) {
-      const cudaError_t code = load_kernel(kernel);
+      const cudaError_t code = load_code(kernel);
       if (code != cudaSuccess) return code;
     }
     return cudaSuccess;
@@ -135,14 +131,8 @@ cudaError_t look_up_all(const wmk_cache_lookup_args *args, cudaStream_t stream) 
   return look_up_in<many_places>(*args, stream);
 }
 
-// Lets the next kernel of the stream begin beside this one, if it was launched so; what it needs is of kernels before.
-__device__ __forceinline__ void let_next_begin() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
-// The first blocks gather the misses and the others the hits.
+// The first blocks gather the misses and the others the hits. Never begun early: so the next kernel may run beside this one
+// from its first step on.
 template <class T, int kCount, int kFlight, int kBlocks, int kMost>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     aligned_pair(const __grid_constant__ Job<kMost> misses, const __grid_constant__ Job<kMost> hits, uint32_t blocks) {
@@ -206,10 +196,10 @@ template <int kMost>
 cudaError_t load_pairs() {
   cudaError_t code = cudaSuccess;
   for (uint32_t bytes = 1; bytes <= access_limit && code == cudaSuccess; bytes *= 2) {
-    code = load_kernel(reinterpret_cast<const void *>(pair_for<kMost>(path_move, bytes, bytes).kernel));
+    code = load_code(reinterpret_cast<const void *>(pair_for<kMost>(path_move, bytes, bytes).kernel));
   }
   for (uint32_t bytes = 1; bytes <= 4 && code == cudaSuccess; bytes *= 2) {
-    code = load_kernel(reinterpret_cast<const void *>(pair_for<kMost>(path_shift, 0, bytes).kernel));
+    code = load_code(reinterpret_cast<const void *>(pair_for<kMost>(path_shift, 0, bytes).kernel));
   }
   return code;
 }

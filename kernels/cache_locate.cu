@@ -78,9 +78,8 @@ __global__ void __launch_bounds__(kThreads) locate_rows(const __grid_constant__ 
 
 cudaError_t locate(const wmk_cache_locate_args *args, cudaStream_t stream) {
   if (args == nullptr) {
-    cudaFuncAttributes attributes;
-    const cudaError_t code = cudaFuncGetAttributes(&attributes, locate_rows<uint32_t>);
-    return code != cudaSuccess ? code : cudaFuncGetAttributes(&attributes, locate_rows<uint64_t>);
+    const cudaError_t code = load_code(reinterpret_cast<const void *>(locate_rows<uint32_t>));
+    return code != cudaSuccess ? code : load_code(reinterpret_cast<const void *>(locate_rows<uint64_t>));
   }
   if (args->count == 0 || args->count > INT32_MAX || args->cache.set_count == 0 || args->cache.home == 0 ||
       (args->state_sources != nullptr && args->cache.state_lines == 0)) {

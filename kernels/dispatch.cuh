@@ -120,10 +120,6 @@ inline row_shape shape_for(const wmk_rows_args &args, bool scatters) {
   return shape;
 }
 
-// Blocks that have begun early and wait for a meeting must leave the GPU to the work that the meeting may wait for: these fill
-// eight multiprocessors, and those of the eight streams that run at once unless the driver is told otherwise half of an H100.
-constexpr uint32_t kMostEarlyBlocks = 8 * kAlignedBlocks;
-
 // Everything but the pieces of a launch.
 template <int kMost>
 Job<kMost> job_for(const wmk_rows_args &args, const row_shape &shape, bool scatters) {
@@ -166,7 +162,7 @@ cudaError_t launch(const wmk_rows_args &args, bool scatters, cudaStream_t stream
     const uint32_t tiles = (job.pieces + choice.tile - 1) / choice.tile;
     job.board = first + rows == args.count ? static_cast<wmk_board *>(args.board) : nullptr;
     const uint32_t blocks = args.blocks < tiles ? args.blocks : tiles;
-    job.early = args.after_meeting && first == 0 && blocks <= kMostEarlyBlocks && may_begin_early(stream);
+    job.early = first == 0 && blocks <= args.early_blocks && may_begin_early(stream);
     void *parameters[] = {&job};
     const cudaError_t code = enqueue(reinterpret_cast<const void *>(choice.kernel), *choice.handle,
                                      blocks, kThreads, parameters, stream, job.early != 0);

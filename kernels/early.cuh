@@ -1,8 +1,8 @@
 // Kernels that begin while the one before them in the stream still runs (programmatic dependent launch, see the CUDA
 // programming guide): their blocks are there already when it ends, which hides most of a launch. Such a kernel calls
 // wait_for_before first of all, before it reads or writes memory, and only then let_next_begin: so at most two kernels of a
-// stream are there at once, and what the one before wrote or saw is visible to the next. In kernels that were enqueued as
-// usual both do nothing.
+// stream are there at once, and what the one before wrote or saw is visible to the next. (A cache's admissions, which run
+// beside the gather before them, say themselves what they do.) In kernels that were enqueued as usual both do nothing.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,9 +15,12 @@ namespace wmk {
 // Of the code that was loaded for the devices so far: whether some of it can wait, and whether some cannot.
 inline std::atomic<bool> early_serves{false}, early_misses{false};
 
-// Code for older devices, also where a newer one translates it, has no wait in it.
-inline void note_loaded(const cudaFuncAttributes &attributes) {
-  (attributes.ptxVersion >= 90 ? early_serves : early_misses).store(true, std::memory_order_relaxed);
+// Loads a kernel's code for the current device. Code for older devices, also where a newer one translates it, has no wait in it.
+inline cudaError_t load_code(const void *kernel) {
+  cudaFuncAttributes attributes;
+  const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
+  if (code == cudaSuccess) (attributes.ptxVersion >= 90 ? early_serves : early_misses).store(true, std::memory_order_relaxed);
+  return code;
 }
 
 // Whether kernels of the stream may begin early. Those of a graph begin as usual: there a launch is cheap, the node before

@@ -31,10 +31,8 @@ inline Handle handle_of{nullptr};
 
 // Loads a kernel for the current device and keeps its handle.
 inline cudaError_t load_kernel(const void *kernel, Handle &handle) {
-  cudaFuncAttributes attributes;
-  cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
+  cudaError_t code = load_code(kernel);
   if (code != cudaSuccess) return code;
-  note_loaded(attributes);
   if (driver_launch.load(std::memory_order_relaxed) == nullptr) {
     void *found = nullptr;
     cudaDriverEntryPointQueryResult result;

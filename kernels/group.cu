@@ -348,13 +348,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 cudaError_t load_kernels() {
-  cudaFuncAttributes attributes;
   for (const void *kernel :
        {reinterpret_cast<const void *>(count_kernel), reinterpret_cast<const void *>(scan_kernel),
         reinterpret_cast<const void *>(write_kernel), reinterpret_cast<const void *>(sort_kernel),
         reinterpret_cast<const void *>(few_kernel), reinterpret_cast<const void *>(number_kernel<uint32_t>),
         reinterpret_cast<const void *>(number_kernel<uint64_t>)}) {
-    const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
+    const cudaError_t code = load_code(kernel);
     if (code != cudaSuccess) return code;
   }
   return cudaSuccess;

@@ -43,11 +43,10 @@ Choice choose(uint32_t optimizer, bool float_row, bool float_gradient, bool alig
 }
 
 cudaError_t load_kernels() {
-  cudaFuncAttributes attributes;
   for (uint32_t optimizer : {optimizer_sgd, optimizer_lazy_adam, optimizer_rms_prop}) {
     for (uint32_t way = 0; way < 8; way++) {
       const Kernel kernel = choose(optimizer, way & 1, way & 2, way & 4).kernel;
-      const cudaError_t code = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(kernel));
+      const cudaError_t code = load_code(reinterpret_cast<const void *>(kernel));
       if (code != cudaSuccess) return code;
     }
   }

@@ -42,7 +42,7 @@ struct Streams {
 
 // In every turn each rank writes its row of the turn, meets, and reads the rows of all others; a second meeting keeps
 // the rows until all have read.
-// The second meeting arrives by itself, or with the last block of the gather; or it does, and the gather begins early.
+// The second meeting arrives by itself, or with the last block of the gather; or it does, and small moves begin early.
 enum class Way { kByMeeting, kByGather, kEarly };
 
 bool turns(uint32_t ranks, int turns, Way way, bool graph) {
@@ -84,17 +84,19 @@ bool turns(uint32_t ranks, int turns, Way way, bool graph) {
     args.ids = ids.as<int64_t>() + r;
     args.count = 1;
     args.plain = values.address() + (t * ranks + r) * row_bytes;
+    // Also where a call has too many blocks for that.
+    args.early_blocks = way == Way::kEarly ? t % 2 : 0;
     CUDA(wmk_scatter(&args, stream));
-    wmk_meet_args meet{boards.memory[r]->as<void>(), abort.get(), WMK_MEET_ARRIVE | WMK_MEET_WAIT, 0};
-    if (way == Way::kEarly) meet.parts |= WMK_MEET_LETS_NEXT;
+    const uint32_t lets_next = way == Way::kEarly ? WMK_MEET_LETS_NEXT : 0;
+    wmk_meet_args meet{boards.memory[r]->as<void>(), abort.get(), WMK_MEET_ARRIVE | WMK_MEET_WAIT | lets_next, 0};
     CUDA(wmk_meet(&meet, stream));
-    args.after_meeting = way == Way::kEarly;
+    args.early_blocks = way == Way::kEarly ? t % 3 : 0;
     args.ids = ids.as<int64_t>();
     args.count = ranks;
     args.plain = seen[r]->address() + t * ranks * row_bytes;
     args.board = way == Way::kByGather ? boards.memory[r]->as<void>() : nullptr;
     CUDA(wmk_gather(&args, stream));
-    meet.parts = way == Way::kByGather ? WMK_MEET_WAIT : WMK_MEET_ARRIVE | WMK_MEET_WAIT;
+    meet.parts = way == Way::kByGather ? WMK_MEET_WAIT : WMK_MEET_ARRIVE | WMK_MEET_WAIT | lets_next;
     CUDA(wmk_meet(&meet, stream));
   };
   if (!graph) {

@@ -64,7 +64,8 @@ impl Call<'_> {
         ensure!(
             on_streams || !platform.is_capturing(self.stream)?,
             NotSupported,
-            "{} on {} memory by the {:?} route meets the other ranks on the host, which a recording stream (graph capture) cannot do",
+            "{} on {} memory by the {:?} route meets the other ranks on the host, which a recording stream (graph capture) cannot do; \
+             DISTRIBUTED tables can be used there if no other rank and no other thread's communicator works with a GPU of these ranks",
             self.name,
             memory.memory_type(),
             memory.route()

@@ -206,7 +206,7 @@ pub struct Reach {
     pub unreachable: Option<String>,
     /// Some ranks work on one device: they must not wait for each other on it, and NCCL refuses them.
     pub shares_device: bool,
-    /// A device has work of another thread of the same process, for another communicator: ranks must not wait on it either.
+    /// Another thread of a process has a communicator that waits on a device of these: they must not wait on it either.
     pub crowded: bool,
     /// Where every rank's GPU is in an NVLink fabric, where that is known; none on a platform without such.
     pub fabrics: Vec<Option<Fabric>>,

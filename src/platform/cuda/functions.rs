@@ -78,18 +78,24 @@ pub const DEVICEMAP: c_uint = 2;
 pub(super) const CUDA_ERROR_OUT_OF_MEMORY: c_int = 2;
 pub(super) const CUDA_ERROR_OPERATING_SYSTEM: c_int = 304;
 
+/// What a code of the driver, or the runtime's of the same number, is: OUT_OF_MEMORY where it has no memory, SYSTEM_ERROR where the
+/// system refused it something, such as a descriptor, else CUDA_ERROR.
+pub fn kind_of(code: c_int) -> Kind {
+    match code {
+        CUDA_ERROR_OUT_OF_MEMORY => Kind::OutOfMemory,
+        CUDA_ERROR_OPERATING_SYSTEM => Kind::System,
+        _ => Kind::Cuda,
+    }
+}
+
 impl Functions {
-    /// The outcome of a call by its code, in the driver's words: OUT_OF_MEMORY where it has no memory, SYSTEM_ERROR where the
-    /// system refused it something, such as a descriptor, else CUDA_ERROR.
+    /// The outcome of a call by its code, in the driver's words.
     pub fn check(&self, call: &str, code: c_int) -> Result<()> {
-        let kind = match code {
-            0 => return Ok(()),
-            CUDA_ERROR_OUT_OF_MEMORY => Kind::OutOfMemory,
-            CUDA_ERROR_OPERATING_SYSTEM => Kind::System,
-            _ => Kind::Cuda,
-        };
+        if code == 0 {
+            return Ok(());
+        }
         let said = words(code, self.cuGetErrorName, self.cuGetErrorString);
-        Err(Error::new(kind, format!("{call} failed: {said}")))
+        Err(Error::new(kind_of(code), format!("{call} failed: {said}")))
     }
 }
 

@@ -16,7 +16,8 @@ macro_rules! operations {
         #[cfg(wholememory_kernels)]
         mod linked {
             use super::*;
-            use crate::error::{Error, Kind};
+            use super::super::functions::kind_of;
+            use crate::error::Error;
             use std::ffi::{CStr, c_char, c_int, c_void};
 
             unsafe extern "C" {
@@ -30,7 +31,7 @@ macro_rules! operations {
                 }
                 // SAFETY: the runtime has a constant string for every code, also for unknown ones.
                 let words = unsafe { CStr::from_ptr(wmk_words(code)) }.to_string_lossy();
-                Err(Error::new(Kind::Cuda, format!("{what} failed: CUDA error {code}: {words}")))
+                Err(Error::new(kind_of(code), format!("{what} failed: CUDA error {code}: {words}")))
             }
 
             $($(#[$doc])* pub fn $rust(args: &$args, stream: Stream) -> Result<()> {

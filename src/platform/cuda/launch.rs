@@ -55,7 +55,7 @@ pub struct RowsArgs {
     pub blocks: u32,
     pub path: u32,
     pub access_bytes: u32,
-    pub after_meeting: u32,
+    pub early_blocks: u32,
     pub reserved: u32,
 }
 
@@ -206,7 +206,7 @@ pub fn rows_args(
         blocks,
         path: 0,
         access_bytes: 0,
-        after_meeting: 0,
+        early_blocks: 0,
         reserved: 0,
     })
 }
@@ -337,7 +337,7 @@ mod tests {
             blocks: 528,
             path: 0,
             access_bytes: 0,
-            after_meeting: 0,
+            early_blocks: 0,
             reserved: 0,
         };
         assert_eq!(args, want);
@@ -438,7 +438,7 @@ mod tests {
             TableArgs = "wmk_table" { bases, start_rows, places, offset_bytes, stride_bytes, rows }
             RowsArgs = "wmk_rows_args" {
                 table, ids, count, order, positions, count_at, plain, plain_stride_bytes, plain_rows, cols, board, id_bytes, table_dtype,
-                plain_dtype, blocks, path, access_bytes, after_meeting, reserved
+                plain_dtype, blocks, path, access_bytes, early_blocks, reserved
             }
             OrderArgs = "wmk_order_args" {
                 ids, count, scratch, scratch_bytes, needed_bytes, order, id_bytes, shift, bits, reserved, positions

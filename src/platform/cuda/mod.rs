@@ -85,7 +85,7 @@ struct World {
     handover: Handover,
     /// For waits on the GPU; `None` where ranks never wait there.
     abort_word: Option<AbortWord>,
-    /// None for a rank without others.
+    /// None for a rank that waits for nobody on its GPU.
     _tenant: Option<Tenant>,
 }
 
@@ -182,6 +182,10 @@ impl CudaPlatform {
 
     fn shares_device(&self) -> bool {
         self.world.get().is_some_and(|world| world.reach.shares_device)
+    }
+
+    fn crowded(&self) -> bool {
+        self.world.get().is_some_and(|world| world.reach.crowded)
     }
 
     /// The host of every rank.
@@ -362,7 +366,7 @@ impl CudaPlatform {
         if reach.crowded && !reach.shares_device {
             say!(
                 Info,
-                "these ranks meet on the host and not on their GPUs: a process has other threads with ranks on one of them"
+                "these ranks meet on the host and not on their GPUs: another thread of a process has a communicator that waits on one of them"
             );
         }
         let waits_alone = !reach.shares_device && !reach.crowded;
@@ -373,7 +377,8 @@ impl CudaPlatform {
             host_of: host_of.to_vec(),
             handover,
             abort_word: super::agree(boot, &[], abort_word)?,
-            _tenant: tenant,
+            // Those that meet on the host are in nobody's way; those that NCCL may serve wait in its kernels.
+            _tenant: tenant.filter(|_| waits_on_gpu || reach.unreachable.is_some()),
         };
         ensure!(
             self.world.set(world).is_ok(),

@@ -27,6 +27,15 @@ impl CudaPlatform {
         }
     }
 
+    /// The most blocks that may be there while the meeting before the launch waits. Each takes a part of a multiprocessor, and
+    /// with the eight streams that run at once unless the driver is told otherwise some multiprocessors must stay free.
+    fn early_blocks(&self, launch: Launch) -> u32 {
+        match launch.after_meeting {
+            true => self.multiprocessors() / 8,
+            false => 0,
+        }
+    }
+
     /// What a launch ends with: nothing, or with `WM_DEBUG_SYNC` the end of the work.
     pub(super) fn launched(&self, what: &str, stream: Stream) -> Result<()> {
         static DEBUG: OnceBox<bool> = OnceBox::new();
@@ -131,7 +140,7 @@ impl Kernels for CudaPlatform {
     fn gather(&self, table: &Table<'_>, indices: &Indices, output: &Rows, launch: Launch) -> Result<()> {
         let base = first_base(&table.places);
         let args = RowsArgs {
-            after_meeting: launch.after_meeting.into(),
+            early_blocks: self.early_blocks(launch),
             ..rows_args(table, &base, indices, output, self.blocks(table, indices, launch))?
         };
         self.gather_rows(args, || self.ordering(table, indices), launch)
@@ -140,7 +149,7 @@ impl Kernels for CudaPlatform {
     fn scatter(&self, input: &Rows, indices: &Indices, table: &Table<'_>, launch: Launch) -> Result<()> {
         let base = first_base(&table.places);
         let args = RowsArgs {
-            after_meeting: launch.after_meeting.into(),
+            early_blocks: self.early_blocks(launch),
             ..rows_args(table, &base, indices, input, self.blocks(table, indices, launch))?
         };
         self.scatter_rows(&args, launch.stream)

@@ -1,24 +1,26 @@
-//! Threads of this process that work with one GPU for different communicators.
+//! Threads of this process that make communicators whose ranks wait for each other on one GPU.
 //!
 //! A kernel that waits for the other ranks of one communicator keeps what comes behind it in its stream waiting too, and threads
 //! that share a GPU may share streams (the default stream above all). With two communicators over the same two GPUs that can
 //! go round in a circle: on one GPU the first one's wait stands before the second one's, on the other GPU behind it. So where a
-//! GPU has several such threads, ranks meet on the host, where each waits for itself.
+//! GPU has such a thread, the ranks of other threads' communicators meet on the host, where each waits for itself. One thread's
+//! communicators are used in one order, as calls must be on every rank.
 
 use crate::platform::process::PerProcess;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
-static TENANTS: PerProcess<Mutex<Vec<(String, i32)>>> =
+static TENANTS: PerProcess<Mutex<Vec<(String, ThreadId)>>> =
     PerProcess::new(Mutex::new(Vec::new()), Mutex::default);
 
-fn tenants() -> MutexGuard<'static, Vec<(String, i32)>> {
+fn tenants() -> MutexGuard<'static, Vec<(String, ThreadId)>> {
     TENANTS.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A rank of a communicator of several ranks, as long as it lives: its GPU and the thread that made it.
+/// A rank that waits for others on its GPU, or is about to find out whether it does, and the thread that made it.
 pub struct Tenant {
     gpu: String,
-    thread: i32,
+    thread: ThreadId,
 }
 
 impl Tenant {
@@ -26,7 +28,7 @@ impl Tenant {
     pub fn enter(gpu: &str) -> Tenant {
         let tenant = Tenant {
             gpu: gpu.into(),
-            thread: rustix::thread::gettid().as_raw_nonzero().get(),
+            thread: thread::current().id(),
         };
         tenants().push((tenant.gpu.clone(), tenant.thread));
         tenant

@@ -28,6 +28,8 @@ struct Situation {
     ranks: usize,
     single_host: bool,
     shares_device: bool,
+    /// A GPU has waiting ranks of another thread of its process, as [`tenants`](super::tenants) says.
+    crowded: bool,
     /// Every rank maps the device memory of all others.
     maps_others: bool,
     /// Every rank found an NCCL that can be used.
@@ -72,6 +74,8 @@ fn pick(choice: TransportChoice, situation: Situation) -> Result<Pick> {
             Ok(Pick::Local)
         }
         TransportChoice::Nccl => Ok(Pick::Nccl),
+        // NCCL's kernels wait for each other too.
+        TransportChoice::Auto if situation.crowded && situation.single_host => Ok(Pick::Local),
         // Copies between memories that are mapped need no start of NCCL's kernels, which takes longer than most exchanges.
         TransportChoice::Auto => Ok(match situation {
             Situation {
@@ -99,6 +103,7 @@ impl CudaPlatform {
             ranks: boot.size(),
             single_host: self.is_single_host(),
             shares_device: self.shares_device(),
+            crowded: self.crowded(),
             maps_others: self.maps_others(),
             nccl_usable: true,
         };
@@ -113,6 +118,12 @@ impl CudaPlatform {
                 situation.nccl_usable = false;
                 picked = pick(choice, situation)?;
             }
+        }
+        if picked == Pick::Nccl && situation.crowded {
+            say!(
+                Warn,
+                "another thread of a process has a communicator that waits on a GPU of these ranks, which exchange by NCCL: use different                  streams for the two, or they may wait for each other for ever"
+            );
         }
         match picked {
             Pick::Local => self.make_local_transport(boot),
@@ -233,9 +244,11 @@ mod tests {
             ranks,
             single_host,
             shares_device,
+            crowded: false,
             maps_others: false,
             nccl_usable,
         };
+        let crowded = |it: Situation| Situation { crowded: true, ..it };
         let mapped = |it: Situation| Situation {
             maps_others: true,
             ..it
@@ -254,6 +267,9 @@ mod tests {
             (Auto, mapped(situation(2, true, false, true)), Some(Pick::Local)),
             (Auto, mapped(situation(2, false, false, true)), Some(Pick::Nccl)),
             (Nccl, mapped(situation(2, true, false, true)), Some(Pick::Nccl)),
+            (Auto, crowded(situation(2, true, false, true)), Some(Pick::Local)),
+            (Auto, crowded(situation(2, false, false, true)), Some(Pick::Nccl)),
+            (Nccl, crowded(situation(2, true, false, true)), Some(Pick::Nccl)),
         ];
         for (choice, situation, want) in table {
             let got = pick(choice, situation);

@@ -2,6 +2,7 @@ use super::*;
 use crate::error::Kind;
 use crate::kinds::Location;
 use crate::platform::{Bootstrap, Fabric, Platform, SegmentRequest, Segments, TransportChoice};
+use std::sync::Mutex;
 
 #[test]
 fn ranks_with_working_memory_reach_each_other() {
@@ -71,7 +72,7 @@ fn threads_that_share_gpus_wait_on_them_for_one_communicator_at_most() {
             [alone, again]
         })
     };
-    let within = std::sync::Mutex::new(Vec::new());
+    let within = Mutex::new(Vec::new());
     let outer = pair(&|| within.lock().unwrap().extend(pair(&|| ())));
     let (waiting, meeting) = ((true, true, true, true), (true, false, false, false));
     assert_eq!(outer, [[waiting; 2]; 2]);
@@ -99,12 +100,86 @@ fn a_crowded_gpu_of_one_rank_is_everyones() {
             reach.crowded
         })
     };
-    let within = std::sync::Mutex::new(Vec::new());
+    let within = Mutex::new(Vec::new());
     let outer = pair([1, 2], &|| within.lock().unwrap().extend(pair([2, 3], &|| ())));
     assert_eq!(
         (outer, within.into_inner().unwrap()),
         (vec![false; 2], vec![true; 2])
     );
+}
+
+#[test]
+fn groups_that_come_and_go_at_once_agree_and_one_at_most_waits_on_a_gpu() {
+    let world = Arc::new(World::default());
+    let (waiting, wrong) = (
+        Mutex::new(Vec::<(u8, usize)>::new()),
+        Mutex::new(Vec::<String>::new()),
+    );
+    // The group's GPUs are some neighbouring ones of four in a circle.
+    let group = |group: usize| {
+        ranks(2 + group % 2, |boot| {
+            let mut desk = Desk::new(&world, boot.rank() + group * 10);
+            desk.uuid = ((boot.rank() + group) % 4) as u8;
+            let gpu = desk.uuid;
+            desk.sit();
+            for turn in 0..100 {
+                if (turn + group) % 3 == 0 {
+                    std::thread::sleep(std::time::Duration::from_micros(200));
+                }
+                let platform = CudaPlatform::new(Arc::new(Gpu::bind(fake::functions(), 0).unwrap()));
+                let reach = acquainted(&platform, &boot).unwrap();
+                let all = boot.all_gather(&[reach.crowded.into()]).unwrap();
+                if all.iter().any(|one| one != &all[0]) || platform.meets_on_streams() == reach.crowded {
+                    wrong.lock().unwrap().push(format!("group {group}: {all:?}"));
+                }
+                if !reach.crowded {
+                    let mut waiting = waiting.lock().unwrap();
+                    if waiting.iter().any(|(other, of)| *other == gpu && *of != group) {
+                        wrong
+                            .lock()
+                            .unwrap()
+                            .push(format!("group {group} on GPU {gpu}: {waiting:?}"));
+                    }
+                    waiting.push((gpu, group));
+                }
+                boot.barrier().unwrap();
+                waiting.lock().unwrap().retain(|one| *one != (gpu, group));
+            }
+        })
+    };
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let group = &group;
+            scope.spawn(move || group(number));
+        }
+    });
+    assert!(wrong.lock().unwrap().is_empty(), "{:?}", wrong.lock().unwrap());
+    assert_eq!(world.alive(), "");
+}
+
+#[test]
+fn ranks_that_meet_on_the_host_are_in_nobodys_way() {
+    let world = Arc::new(World::default());
+    let pair = |gpus: [u8; 2], inside: &(dyn Fn() + Sync)| {
+        ranks(2, |boot| {
+            let mut desk = Desk::new(&world, boot.rank());
+            desk.uuid = gpus[boot.rank()];
+            desk.sit();
+            let platform = CudaPlatform::new(Arc::new(Gpu::bind(fake::functions(), 0).unwrap()));
+            let reach = acquainted(&platform, &boot).unwrap();
+            boot.barrier().unwrap();
+            if boot.rank() == 0 {
+                inside();
+            }
+            boot.barrier().unwrap();
+            (reach.shares_device, reach.crowded, platform.meets_on_streams())
+        })
+    };
+    let within = Mutex::new(Vec::new());
+    let outer = pair([1, 1], &|| within.lock().unwrap().extend(pair([1, 2], &|| ())));
+    // That they are in each other's company makes no difference to the outer ones.
+    assert!(outer.iter().all(|(shares, _, waits)| *shares && !waits));
+    assert_eq!(within.into_inner().unwrap(), [(false, false, true); 2]);
 }
 
 #[test]
