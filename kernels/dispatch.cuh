@@ -159,8 +159,8 @@ cudaError_t launch(const wmk_rows_args &args, bool scatters, cudaStream_t stream
     const uint64_t rows = args.count - first < rows_a_launch ? args.count - first : rows_a_launch;
     job.first = first;
     job.pieces = static_cast<uint32_t>(rows * shape.pieces_per_row);
-    const uint32_t tiles = (job.pieces + choice.tile - 1) / choice.tile;
     job.board = first + rows == args.count ? static_cast<wmk_board *>(args.board) : nullptr;
+    const uint32_t tiles = (job.pieces + choice.tile - 1) / choice.tile;
     const uint32_t blocks = args.blocks < tiles ? args.blocks : tiles;
     job.early = first == 0 && blocks <= args.early_blocks && may_begin_early(stream);
     void *parameters[] = {&job};

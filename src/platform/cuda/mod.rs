@@ -378,7 +378,7 @@ impl CudaPlatform {
             handover,
             abort_word: super::agree(boot, &[], abort_word)?,
             // Those that meet on the host are in nobody's way; those that NCCL may serve wait in its kernels.
-            _tenant: tenant.filter(|_| waits_on_gpu || reach.unreachable.is_some()),
+            _tenant: tenant.filter(|_| waits_on_gpu || (reach.unreachable.is_some() && !reach.shares_device)),
         };
         ensure!(
             self.world.set(world).is_ok(),
