@@ -81,10 +81,9 @@ fn threads_that_share_gpus_wait_on_them_for_one_communicator_at_most() {
     assert_eq!(world.alive(), "");
 }
 
-#[test]
-fn a_crowded_gpu_of_one_rank_is_everyones() {
+/// Two pairs of ranks with their GPUs, the second there while the first is: whether they share one, are crowded, and wait there.
+fn one_pair_beside_another(gpus: [[u8; 2]; 2]) -> [Vec<(bool, bool, bool)>; 2] {
     let world = Arc::new(World::default());
-    // Of the outer pair rank 1 is on GPU 2, of the inner one rank 0.
     let pair = |gpus: [u8; 2], inside: &(dyn Fn() + Sync)| {
         ranks(2, |boot| {
             let mut desk = Desk::new(&world, boot.rank());
@@ -97,15 +96,27 @@ fn a_crowded_gpu_of_one_rank_is_everyones() {
                 inside();
             }
             boot.barrier().unwrap();
-            reach.crowded
+            (reach.shares_device, reach.crowded, platform.meets_on_streams())
         })
     };
-    let within = Mutex::new(Vec::new());
-    let outer = pair([1, 2], &|| within.lock().unwrap().extend(pair([2, 3], &|| ())));
-    assert_eq!(
-        (outer, within.into_inner().unwrap()),
-        (vec![false; 2], vec![true; 2])
-    );
+    let second = Mutex::new(Vec::new());
+    let first = pair(gpus[0], &|| second.lock().unwrap().extend(pair(gpus[1], &|| ())));
+    [first, second.into_inner().unwrap()]
+}
+
+#[test]
+fn a_crowded_gpu_of_one_rank_is_everyones() {
+    let [first, second] = one_pair_beside_another([[1, 2], [2, 3]]);
+    assert_eq!(first, [(false, false, true); 2]);
+    assert_eq!(second, [(false, true, false); 2]);
+}
+
+#[test]
+fn ranks_that_meet_on_the_host_are_in_nobodys_way() {
+    let [first, second] = one_pair_beside_another([[1, 1], [1, 2]]);
+    // That they are in each other's company makes no difference to the first ones.
+    assert!(first.iter().all(|(shares, _, waits)| *shares && !waits));
+    assert_eq!(second, [(false, false, true); 2]);
 }
 
 #[test]
@@ -123,7 +134,7 @@ fn groups_that_come_and_go_at_once_agree_and_one_at_most_waits_on_a_gpu() {
             let gpu = desk.uuid;
             desk.sit();
             for turn in 0..100 {
-                if (turn + group) % 3 == 0 {
+                if (turn + group).is_multiple_of(3) {
                     std::thread::sleep(std::time::Duration::from_micros(200));
                 }
                 let platform = CudaPlatform::new(Arc::new(Gpu::bind(fake::functions(), 0).unwrap()));
@@ -155,31 +166,6 @@ fn groups_that_come_and_go_at_once_agree_and_one_at_most_waits_on_a_gpu() {
     });
     assert!(wrong.lock().unwrap().is_empty(), "{:?}", wrong.lock().unwrap());
     assert_eq!(world.alive(), "");
-}
-
-#[test]
-fn ranks_that_meet_on_the_host_are_in_nobodys_way() {
-    let world = Arc::new(World::default());
-    let pair = |gpus: [u8; 2], inside: &(dyn Fn() + Sync)| {
-        ranks(2, |boot| {
-            let mut desk = Desk::new(&world, boot.rank());
-            desk.uuid = gpus[boot.rank()];
-            desk.sit();
-            let platform = CudaPlatform::new(Arc::new(Gpu::bind(fake::functions(), 0).unwrap()));
-            let reach = acquainted(&platform, &boot).unwrap();
-            boot.barrier().unwrap();
-            if boot.rank() == 0 {
-                inside();
-            }
-            boot.barrier().unwrap();
-            (reach.shares_device, reach.crowded, platform.meets_on_streams())
-        })
-    };
-    let within = Mutex::new(Vec::new());
-    let outer = pair([1, 1], &|| within.lock().unwrap().extend(pair([1, 2], &|| ())));
-    // That they are in each other's company makes no difference to the outer ones.
-    assert!(outer.iter().all(|(shares, _, waits)| *shares && !waits));
-    assert_eq!(within.into_inner().unwrap(), [(false, false, true); 2]);
 }
 
 #[test]
