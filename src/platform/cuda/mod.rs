@@ -60,15 +60,20 @@ use handover::Handover;
 use mailbox::Mailboxes;
 use scratch::ScratchPool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 use tenants::Tenant;
 
 /// A GPU as one rank of one communicator uses it.
 pub struct CudaPlatform {
     gpu: Arc<Gpu>,
+    /// The thread that made the communicator, or the first of those that it comes from.
+    maker: ThreadId,
     /// Set by the ranks' acquaintance; a platform without a communicator has none.
     world: OnceLock<World>,
     /// Transports that must be aborted when the communicator breaks.
     abortables: Mutex<Vec<Abortable>>,
+    /// Where NCCL's kernels wait.
+    exchanges: OnceLock<Tenant>,
     /// Where kernels leave counts for the host.
     mailboxes: Mailboxes,
     /// Where the ranks meet in the order of their streams; none where they do not. Goes after the abort word, whose end ends
@@ -85,7 +90,7 @@ struct World {
     handover: Handover,
     /// For waits on the GPU; `None` where ranks never wait there.
     abort_word: Option<AbortWord>,
-    /// None for a rank that waits for nobody on its GPU.
+    /// None for a rank that meets others on the host, and so is in nobody's way.
     _tenant: Option<Tenant>,
 }
 
@@ -150,10 +155,16 @@ fn check_built() -> Result<()> {
 
 impl CudaPlatform {
     fn new(gpu: Arc<Gpu>) -> CudaPlatform {
+        CudaPlatform::of_maker(gpu, thread::current().id())
+    }
+
+    fn of_maker(gpu: Arc<Gpu>, maker: ThreadId) -> CudaPlatform {
         CudaPlatform {
             gpu,
+            maker,
             world: OnceLock::new(),
             abortables: Mutex::default(),
+            exchanges: OnceLock::new(),
             mailboxes: Mailboxes::default(),
             boards: OnceLock::new(),
             scratch: OnceLock::new(),
@@ -184,8 +195,9 @@ impl CudaPlatform {
         self.world.get().is_some_and(|world| world.reach.shares_device)
     }
 
-    fn crowded(&self) -> bool {
-        self.world.get().is_some_and(|world| world.reach.crowded)
+    /// A waiting rank of this communicator.
+    fn tenant(&self) -> Tenant {
+        Tenant::enter(&self.gpu.facts.identity, self.maker)
     }
 
     /// The host of every rank.
@@ -337,7 +349,7 @@ impl Member for CudaPlatform {
 
     fn rebind(&self) -> Result<Arc<dyn Member>> {
         let gpu = Gpu::bind(self.gpu.functions, self.gpu.device)?;
-        Ok(Arc::new(CudaPlatform::new(Arc::new(gpu))))
+        Ok(Arc::new(CudaPlatform::of_maker(Arc::new(gpu), self.maker)))
     }
 
     fn acquaint(&self, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
@@ -360,7 +372,7 @@ impl Member for CudaPlatform {
 impl CudaPlatform {
     /// [`Member::acquaint`] with what is known of the own place in a fabric.
     fn acquaint_in(&self, fabric: Option<Fabric>, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
-        let tenant = (boot.size() > 1).then(|| Tenant::enter(&self.gpu.facts.identity));
+        let tenant = (boot.size() > 1).then(|| self.tenant());
         let crowded = tenant.as_ref().is_some_and(Tenant::has_company);
         let (reach, handover) = probe::acquaint(&self.gpu, fabric, crowded, boot, host_of)?;
         if reach.crowded && !reach.shares_device {
@@ -377,8 +389,7 @@ impl CudaPlatform {
             host_of: host_of.to_vec(),
             handover,
             abort_word: super::agree(boot, &[], abort_word)?,
-            // Those that meet on the host are in nobody's way; those that NCCL may serve wait in its kernels.
-            _tenant: tenant.filter(|_| waits_on_gpu || (reach.unreachable.is_some() && !reach.shares_device)),
+            _tenant: tenant.filter(|_| waits_on_gpu),
         };
         ensure!(
             self.world.set(world).is_ok(),

@@ -31,7 +31,7 @@ impl CudaPlatform {
     /// with the eight streams that run at once unless the driver is told otherwise some multiprocessors must stay free.
     fn early_blocks(&self, launch: Launch) -> u32 {
         match launch.after_meeting {
-            true => self.multiprocessors() / 8,
+            true => self.multiprocessors().saturating_sub(1) / 8,
             false => 0,
         }
     }

@@ -1,4 +1,4 @@
-//! Threads of this process that make communicators whose ranks wait for each other on one GPU.
+//! Threads of this process whose communicators have ranks that wait for each other on one GPU, in meetings or in NCCL.
 //!
 //! A kernel that waits for the other ranks of one communicator keeps what comes behind it in its stream waiting too, and threads
 //! that share a GPU may share streams (the default stream above all). With two communicators over the same two GPUs that can
@@ -8,7 +8,7 @@
 
 use crate::platform::process::PerProcess;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{self, ThreadId};
+use std::thread::ThreadId;
 
 static TENANTS: PerProcess<Mutex<Vec<(String, ThreadId)>>> =
     PerProcess::new(Mutex::new(Vec::new()), Mutex::default);
@@ -17,18 +17,19 @@ fn tenants() -> MutexGuard<'static, Vec<(String, ThreadId)>> {
     TENANTS.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A rank that waits for others on its GPU, or is about to find out whether it does, and the thread that made it.
+/// A rank that waits for others on its GPU, or is about to find out whether it does, and the thread that made its communicator
+/// or the one that this was split from.
 pub struct Tenant {
     gpu: String,
     thread: ThreadId,
 }
 
 impl Tenant {
-    /// A rank of the calling thread on the GPU of this identity.
-    pub fn enter(gpu: &str) -> Tenant {
+    /// A rank of `thread` on the GPU of this identity.
+    pub fn enter(gpu: &str, thread: ThreadId) -> Tenant {
         let tenant = Tenant {
             gpu: gpu.into(),
-            thread: thread::current().id(),
+            thread,
         };
         tenants().push((tenant.gpu.clone(), tenant.thread));
         tenant

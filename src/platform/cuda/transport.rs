@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::Location;
 use crate::log::say;
 use crate::platform::staging::{Mover, StagedTransport};
-use crate::platform::{Bootstrap, Stream, Transport, TransportChoice, agree};
+use crate::platform::{Bootstrap, Stream, Transport, TransportChoice, agree, largest};
 use crate::span::Address;
 use cudarc::driver::sys::{CUevent, CUstream};
 use std::sync::Arc;
@@ -74,7 +74,6 @@ fn pick(choice: TransportChoice, situation: Situation) -> Result<Pick> {
             Ok(Pick::Local)
         }
         TransportChoice::Nccl => Ok(Pick::Nccl),
-        // NCCL's kernels wait for each other too.
         TransportChoice::Auto if situation.crowded && situation.single_host => Ok(Pick::Local),
         // Copies between memories that are mapped need no start of NCCL's kernels, which takes longer than most exchanges.
         TransportChoice::Auto => Ok(match situation {
@@ -103,10 +102,15 @@ impl CudaPlatform {
             ranks: boot.size(),
             single_host: self.is_single_host(),
             shares_device: self.shares_device(),
-            crowded: self.crowded(),
+            crowded: false,
             maps_others: self.maps_others(),
             nccl_usable: true,
         };
+        // NCCL's kernels wait for each other as meetings do.
+        let tenant = (boot.size() > 1).then(|| self.tenant());
+        if let Some(tenant) = &tenant {
+            situation.crowded = largest(boot, tenant.has_company().into())? != 0;
+        }
         let mut picked = pick(choice, situation)?;
         if picked == Pick::Either {
             let missing = agree(boot, &[], nccl::usable().map(drop)).err();
@@ -122,13 +126,21 @@ impl CudaPlatform {
         if picked == Pick::Nccl && situation.crowded {
             say!(
                 Warn,
-                "another thread of a process has a communicator that waits on a GPU of these ranks, which exchange by NCCL: use different                  streams for the two, or they may wait for each other for ever"
+                "these ranks exchange by NCCL, and another thread of a process has a communicator that waits on a GPU of theirs: use \
+                 different streams for the two, or they may wait for each other for ever"
             );
         }
+        let over_nccl = || {
+            let made = self.make_nccl_transport(boot)?;
+            if let Some(tenant) = tenant {
+                let _ = self.exchanges.set(tenant);
+            }
+            Ok(made)
+        };
         match picked {
             Pick::Local => self.make_local_transport(boot),
-            Pick::Nccl => self.make_nccl_transport(boot),
-            Pick::Either => match self.make_nccl_transport(boot) {
+            Pick::Nccl => over_nccl(),
+            Pick::Either => match over_nccl() {
                 Err(error) if boot.failure().is_none() => {
                     say!(
                         Warn,

@@ -112,6 +112,27 @@ fn a_crowded_gpu_of_one_rank_is_everyones() {
 }
 
 #[test]
+fn what_another_thread_splits_off_is_its_makers() {
+    let (crowded, world) = on_gpus(
+        2,
+        |_| {},
+        |platform, boot| {
+            let first = acquainted(platform, boot).unwrap().crowded;
+            let desk = desk(|desk| desk.clone());
+            let split = || {
+                desk.clone().sit();
+                let part = platform.rebind().unwrap();
+                part.acquaint(boot, &[0, 0]).unwrap().crowded
+            };
+            let split = std::thread::scope(|scope| scope.spawn(split).join().unwrap());
+            [first, split]
+        },
+    );
+    assert_eq!(crowded, [[false; 2]; 2]);
+    assert_eq!(world.alive(), "");
+}
+
+#[test]
 fn ranks_that_meet_on_the_host_are_in_nobodys_way() {
     let [first, second] = one_pair_beside_another([[1, 1], [1, 2]]);
     // That they are in each other's company makes no difference to the first ones.
