@@ -8,8 +8,8 @@
 #include "bits.cuh"
 #include "cache.cuh"
 #include "cache_order.cuh"
-#include "early.cuh"
 #include "common/launch.h"
+#include "early.cuh"
 #include "told.cuh"
 
 namespace wmk {

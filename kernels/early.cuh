@@ -19,7 +19,8 @@ inline std::atomic<bool> early_serves{false}, early_misses{false};
 inline cudaError_t load_code(const void *kernel) {
   cudaFuncAttributes attributes;
   const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
-  if (code == cudaSuccess) (attributes.ptxVersion >= 90 ? early_serves : early_misses).store(true, std::memory_order_relaxed);
+  if (code != cudaSuccess) return code;
+  (attributes.ptxVersion >= 90 ? early_serves : early_misses).store(true, std::memory_order_relaxed);
   return code;
 }
 
