@@ -119,12 +119,15 @@ typedef struct wmk_cache_locate_args {
   uint64_t *row_places;
   uint64_t *state_sources;  // NULL without states, like the next
   uint64_t *state_targets;
-  // NULL, or room for `count` values: the places in sorted_rows where rows begin that have no line, neighbours mostly
-  // beside each other, and how many they are, added to what is there.
+  // NULL, or room for `count` values: the places in sorted_rows where rows begin that have no line, in the order of so many
+  // upper bits of their rows as order_bits says (0 to WMK_MOST_CACHE_ORDER_BITS), and how many they are. To work in: room for
+  // `count` values, and 2 ^ order_bits zeros.
   uint32_t *home_heads;
   uint32_t *home_count;
+  uint64_t *home_turns;
+  uint32_t *home_buckets;
   uint32_t row_bytes;  // of a sorted row's number: 4 or 8
-  uint32_t reserved;
+  uint32_t order_bits;
 } wmk_cache_locate_args;
 
 int wmk_cache_locate(const wmk_cache_locate_args *args, wmk_stream stream);

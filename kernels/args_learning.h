@@ -25,7 +25,7 @@ typedef struct wmk_group_args {
   uint64_t scratch_bytes;
   uint64_t *needed_bytes;  // host; set and nothing else done where scratch is 0
   // Host; set to addresses inside the scratch: `count` sorted rows, the positions that their ids had (uint32_t), and
-  // count / WMK_GROUP_WINDOW + 2 zeros (uint32_t): one a window, and one more for a count of anything.
+  // count / WMK_GROUP_WINDOW + 1 + spare zeros (uint32_t): those of the windows, and others behind them for counts of anything.
   uint64_t *rows_at;
   uint64_t *positions_at;
   uint64_t *zeros_at;
@@ -34,7 +34,7 @@ typedef struct wmk_group_args {
   // 0: the position of id i is i. Else lots of ids, the first of which begins with id 0: the position of id i is
   // lot_positions[k] + i - lot_firsts[k] for the last k with lot_firsts[k] <= i. Both ascend.
   uint32_t lots;
-  uint32_t reserved;
+  uint32_t spare;
   uint32_t lot_firsts[WMK_GROUP_LOTS];
   uint32_t lot_positions[WMK_GROUP_LOTS];
 } wmk_group_args;

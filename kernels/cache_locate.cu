@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "cache.cuh"
+#include "cache_order.cuh"
 #include "early.cuh"
 #include "told.cuh"
 
@@ -17,26 +18,9 @@ __device__ __forceinline__ bool mark(uint32_t &mask, uint32_t bits) {
   return (__ldcg(&mask) & bits) == bits || (atomicOr(&mask, bits) & bits) == bits;
 }
 
-// The heads of a block stand beside each other in the list. By all threads of it.
-__device__ __forceinline__ void list_heads(const wmk_cache_locate_args &job, bool lists, uint32_t i) {
-  __shared__ uint32_t before[kThreads / 32 + 1];
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t listing = __ballot_sync(0xffffffff, lists);
-  if (lane == 0) before[warp + 1] = __popc(listing);
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    uint32_t all = 0;
-    for (uint32_t k = 1; k <= kThreads / 32; k++) all += before[k];
-    before[0] = all == 0 ? 0 : atomicAdd(job.home_count, all);
-    for (uint32_t k = 1; k < kThreads / 32; k++) before[k] += before[k - 1];
-  }
-  __syncthreads();
-  if (lists) job.home_heads[before[warp] + __popc(listing & ((1u << lane) - 1))] = i;
-  __syncthreads();
-}
-
 template <class Row>
-__global__ void __launch_bounds__(kThreads) locate_rows(const __grid_constant__ wmk_cache_locate_args job) {
+__global__ void __launch_bounds__(kThreads) locate_rows(const __grid_constant__ wmk_cache_locate_args job,
+                                                         const Buckets buckets) {
   wait_for_before();
   let_next_begin();
   __shared__ uint32_t state_loads;
@@ -52,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) locate_rows(const __grid_constant__ 
     const uint64_t set = asks ? cache_set_of(row, cache_hash(row), cache.set_count, cache.whole) : 0;
     const uint32_t found = find_lines(asks ? tags_of(cache.tags, set) : 0, static_cast<uint32_t>(row) + 1, lane);
     const bool cached = found != no_line;
-    if (job.home_heads != nullptr) list_heads(job, asks && !cached, i);
+    if (job.home_turns != nullptr && i < count) job.home_turns[i] = asks && !cached ? take_turn(buckets, row) : no_turn;
     if (!asks) continue;
     cache_set &of_set = sets_of(cache)[set];
     const uint64_t line = set * cache_set_lines + found;
@@ -78,17 +62,23 @@ __global__ void __launch_bounds__(kThreads) locate_rows(const __grid_constant__ 
 
 cudaError_t locate(const wmk_cache_locate_args *args, cudaStream_t stream) {
   if (args == nullptr) {
-    const cudaError_t code = load_code(reinterpret_cast<const void *>(locate_rows<uint32_t>));
-    return code != cudaSuccess ? code : load_code(reinterpret_cast<const void *>(locate_rows<uint64_t>));
+    cudaError_t code = load_code(reinterpret_cast<const void *>(locate_rows<uint32_t>));
+    if (code == cudaSuccess) code = load_code(reinterpret_cast<const void *>(locate_rows<uint64_t>));
+    return code != cudaSuccess ? code : load_code(reinterpret_cast<const void *>(order_turns));
   }
+  const bool lists = args->home_heads != nullptr;
   if (args->count == 0 || args->count > INT32_MAX || args->cache.set_count == 0 || args->cache.home == 0 ||
-      (args->state_sources != nullptr && args->cache.state_lines == 0)) {
+      (args->state_sources != nullptr && args->cache.state_lines == 0) || args->order_bits > WMK_MOST_CACHE_ORDER_BITS ||
+      lists != (args->home_turns != nullptr) || (lists && (args->home_count == nullptr || args->home_buckets == nullptr))) {
     return cudaErrorInvalidValue;
   }
-  const uint64_t needed = (args->count + kThreads - 1) / kThreads;
-  const uint32_t blocks = needed < 2048 ? static_cast<uint32_t>(needed) : 2048;
+  const uint32_t count = static_cast<uint32_t>(args->count), needed = (count + kThreads - 1) / kThreads;
   const auto kernel = args->row_bytes == 8 ? locate_rows<uint64_t> : locate_rows<uint32_t>;
-  return launch_kernel(may_begin_early(stream), kernel, blocks, kThreads, 0, stream, *args);
+  const Buckets buckets = buckets_for(args->cache.rows, args->order_bits, args->home_buckets);
+  const bool early = may_begin_early(stream);
+  const cudaError_t code = launch_kernel(early, kernel, needed < 2048 ? needed : 2048, kThreads, 0, stream, *args, buckets);
+  if (code != cudaSuccess || !lists) return code;
+  return enqueue_order(args->home_turns, count, nullptr, buckets, args->home_heads, args->home_count, stream, early);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "args_cache.h"
+#include "early.cuh"
 #include "scratch.h"
 
 namespace wmk {
@@ -41,6 +42,8 @@ constexpr uint32_t kBucketsAThread = kMostBuckets / kOrderThreads;
 __global__ void __launch_bounds__(kOrderThreads)
     order_turns(const uint64_t *turns, uint32_t most, const uint32_t *count, const Buckets buckets, uint32_t *order,
                 uint32_t *total) {
+  wait_for_before();
+  let_next_begin();
   __shared__ uint32_t first_of[kMostBuckets];
   __shared__ uint32_t of_warp[32];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, all = 1u << buckets.bits;
@@ -77,10 +80,9 @@ __global__ void __launch_bounds__(kOrderThreads)
 }
 
 inline cudaError_t enqueue_order(const uint64_t *turns, uint32_t most, const uint32_t *count, const Buckets &buckets,
-                                 uint32_t *order, uint32_t *total, cudaStream_t stream) {
+                                 uint32_t *order, uint32_t *total, cudaStream_t stream, bool early = false) {
   const uint32_t needed = (most + kOrderThreads * 2 - 1) / (kOrderThreads * 2), blocks = needed < 128 ? needed : 128;
-  order_turns<<<blocks, kOrderThreads, 0, stream>>>(turns, most, count, buckets, order, total);
-  return cudaGetLastError();
+  return launch_kernel(early, order_turns, blocks, kOrderThreads, 0, stream, turns, most, count, buckets, order, total);
 }
 
 }  // namespace

@@ -434,8 +434,9 @@ cudaError_t group_by_radix(const Ids &ids, uint32_t zero_count, Scratch &scratch
   Pairs<Key> pairs{};
   cudaError_t code = take_pairs(scratch, ids.count, bits_upto(ids.rows), pairs);
   if (!may_work(scratch, code)) return code;
-  // Also the zeros behind whole windows have threads.
-  number_kernel<<<(ids.count + 1) / kThreads + 1, kThreads, 0, stream>>>(ids, pairs.keys, pairs.positions, zeros, zero_count);
+  // Also the zeros have threads.
+  const uint32_t most = ids.count > zero_count ? ids.count : zero_count;
+  number_kernel<<<most / kThreads + 1, kThreads, 0, stream>>>(ids, pairs.keys, pairs.positions, zeros, zero_count);
   code = cudaGetLastError();
   if (code == cudaSuccess) code = sort_pairs(pairs, stream);
   results = {pairs.keys, pairs.positions, zeros};
@@ -444,7 +445,7 @@ cudaError_t group_by_radix(const Ids &ids, uint32_t zero_count, Scratch &scratch
 
 cudaError_t group(const wmk_group_args *args, cudaStream_t stream) {
   if (args == nullptr) return load_kernels();
-  if (args->count == 0 || args->count > INT32_MAX || args->rows > INT64_MAX) return cudaErrorInvalidValue;
+  if (args->count == 0 || args->count > INT32_MAX || args->rows > INT64_MAX || args->spare > INT32_MAX) return cudaErrorInvalidValue;
   Ids ids = {args->ids, args->id_bytes == 8, static_cast<uint32_t>(args->count), args->first_row, args->rows};
   if (args->lots > WMK_GROUP_LOTS || (args->lots > 0 && args->lot_firsts[0] != 0)) return cudaErrorInvalidValue;
   ids.lots = args->lots;
@@ -452,7 +453,7 @@ cudaError_t group(const wmk_group_args *args, cudaStream_t stream) {
     ids.lot_firsts[k] = args->lot_firsts[k];
     ids.lot_shifts[k] = args->lot_positions[k] - args->lot_firsts[k];
   }
-  const uint32_t zero_count = ids.count / WMK_GROUP_WINDOW + 2;
+  const uint32_t zero_count = ids.count / WMK_GROUP_WINDOW + 1 + args->spare;
   Scratch scratch(args->scratch, args->scratch_bytes);
   Results results{};
   cudaError_t code;

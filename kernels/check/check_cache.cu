@@ -337,11 +337,12 @@ bool change(Random &random, const World &world) {
   }
   Device on_device(rows.size() * 4), wide(rows.size() * 8), new_values(rows.size() * 8), before(rows.size() * 8);
   Device places(rows.size() * 8), sources(rows.size() * 8), targets(rows.size() * 8), heads(rows.size() * 4), head_count(4);
+  Device turns(rows.size() * 8), buckets(4u << WMK_MOST_CACHE_ORDER_BITS);
   on_device.put(rows);
   wide.put(std::vector<uint64_t>(rows.begin(), rows.end()));
   new_values.put(values);
   CUDA(cudaMemset(before.as<void>(), 0, before.bytes()));
-  CUDA(cudaMemset(head_count.as<void>(), 0, head_count.bytes()));
+  CUDA(cudaMemset(buckets.as<void>(), 0, buckets.bytes()));
   const bool is_wide = random.below(2), has_states = rank.state_stride != 0, lists = random.below(2);
   const wmk_cache_locate_args args{rank.cache,
                                    is_wide ? wide.as<void>() : on_device.as<void>(),
@@ -351,8 +352,10 @@ bool change(Random &random, const World &world) {
                                    has_states ? targets.as<uint64_t>() : nullptr,
                                    lists ? heads.as<uint32_t>() : nullptr,
                                    lists ? head_count.as<uint32_t>() : nullptr,
+                                   lists ? turns.as<uint64_t>() : nullptr,
+                                   lists ? buckets.as<uint32_t>() : nullptr,
                                    is_wide ? 8u : 4u,
-                                   0};
+                                   static_cast<uint32_t>(random.below(WMK_MOST_CACHE_ORDER_BITS + 1))};
   CUDA(wmk_cache_locate(&args, nullptr));
   change_rows<<<(rows.size() + 7) / 8, 256>>>(args, on_device.as<uint32_t>(), new_values.as<uint64_t>(),
                                               before.as<uint64_t>());
@@ -365,6 +368,11 @@ bool change(Random &random, const World &world) {
       if (at[k] == rank.cache.home + rows[k] * rank.stride) wanted.push_back(k);
     }
     auto listed = heads.get<uint32_t>(head_count.get<uint32_t>(1)[0]);
+    uint32_t all_bits = 1;
+    while (uint64_t{1} << all_bits < rank.cache.rows) all_bits++;
+    const uint32_t shift = all_bits - std::min(all_bits, args.order_bits);
+    const auto before_of = [&](uint32_t a, uint32_t b) { return rows[a] >> shift < rows[b] >> shift; };
+    if (!std::is_sorted(listed.begin(), listed.end(), before_of)) return fprintf(stderr, "WRONG: the order of rows without a line\n"), false;
     std::sort(listed.begin(), listed.end());
     if (listed != wanted) return fprintf(stderr, "WRONG: the rows without a line\n"), false;
   }

@@ -458,6 +458,7 @@ bool group_case(Random &random, Spread spread, int64_t rows, int64_t count, int 
   args.rows_at = &rows_at;
   args.positions_at = &positions_at;
   args.zeros_at = &zeros_at;
+  args.spare = random.below(2) * random.below(9000);
   const auto dealt = deal_positions(random, count, args);
   Device *scratch = nullptr;
   call(wmk_group, args, scratch);
@@ -471,7 +472,7 @@ bool group_case(Random &random, Spread spread, int64_t rows, int64_t count, int 
   };
   const auto got = read(rows_at, count);
   auto positions = read(positions_at, count);
-  const auto zeros = read(zeros_at, count / WMK_GROUP_WINDOW + 2);
+  const auto zeros = read(zeros_at, count / WMK_GROUP_WINDOW + 1 + args.spare);
   for (uint32_t &position : positions) {
     const auto id = std::lower_bound(dealt.begin(), dealt.end(), position);
     position = id != dealt.end() && *id == position ? id - dealt.begin() : 0xffffffff;

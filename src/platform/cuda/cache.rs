@@ -4,6 +4,7 @@ mod args;
 
 pub use args::{
     CacheAdjustArgs, CacheFlushArgs, CacheGatherArgs, CacheLocateArgs, CacheLookupArgs, CacheReadArgs,
+    order_bits,
 };
 
 use super::CudaPlatform;
@@ -20,7 +21,7 @@ use crate::platform::caching::{
 use crate::platform::{Indices, Launch, Places, Stream, Table};
 use crate::span::Address;
 use args::{
-    DROP, RESET, Room, SCRATCH_ALIGNMENT_BYTES, WRITE_BACK, cache_args, check_count, lookup_args, order_bits,
+    DROP, RESET, Room, SCRATCH_ALIGNMENT_BYTES, WRITE_BACK, cache_args, check_count, lookup_args,
     read_at_once, starts,
 };
 use std::ptr::null_mut;
@@ -151,8 +152,10 @@ impl CudaPlatform {
             state_targets: lists.state_targets,
             home_heads: lists.home_heads,
             home_count: lists.home_count,
+            home_turns: lists.home_turns,
+            home_buckets: lists.home_buckets,
             row_bytes,
-            reserved: 0,
+            order_bits: order_bits(count),
         };
         let _entered = self.gpu.enter()?;
         kernels::cache_locate(&args, stream)

@@ -2,6 +2,7 @@
 //! gradients of each row and changes it.
 
 use super::CudaPlatform;
+use super::cache::order_bits;
 use super::kernels;
 use super::launch::{ALL_BLOCKS, blocks};
 use super::rows::{MOST_SORTED, check_workspace};
@@ -46,7 +47,7 @@ pub struct GroupArgs {
     pub id_bytes: u32,
     pub ascends: u32,
     pub lots: u32,
-    pub reserved: u32,
+    pub spare: u32,
     pub lot_firsts: [u32; MOST_LOTS],
     pub lot_positions: [u32; MOST_LOTS],
 }
@@ -116,12 +117,14 @@ pub struct RowLists {
     pub state_targets: Address,
     /// The rows without a line, of a table in the host's memory.
     pub home_heads: Address,
-    /// How many they are: where the sort of the ids leaves a zero.
     pub home_count: Address,
+    pub home_turns: Address,
+    /// What [`GroupArgs::spare`] zeros the sort of the ids leaves.
+    pub home_buckets: Address,
 }
 
-/// Where [`GroupArgs`] leaves the zero behind those of its windows.
-fn spare_zero(zeros: Address, count: usize) -> Address {
+/// Where [`GroupArgs`] leaves the zeros behind those of its windows.
+fn spare_zeros(zeros: Address, count: usize) -> Address {
     zeros.offset_bytes((count / GROUP_WINDOW + 1) * size_of::<u32>())
 }
 
@@ -146,6 +149,8 @@ impl RowLists {
         }
         if on_host {
             lists.home_heads = take(count * size_of::<u32>());
+            lists.home_count = take(size_of::<u32>());
+            lists.home_turns = take(count * size_of::<u64>());
         }
         (lists, end_bytes)
     }
@@ -172,9 +177,18 @@ impl CudaPlatform {
         RowLists::cut(base, step, self.gpu.is_on_host(step.table.address))
     }
 
-    /// Rows of the host's memory are best changed in their order; others come together quicker in any order.
+    /// Rows of the host's memory are best changed in their order; others come together quicker in any order. Where a cache has
+    /// most of them, the few others are brought into theirs when they are known.
     fn ascends(&self, step: &Step<'_>) -> u32 {
-        u32::from(self.gpu.is_on_host(step.table.address))
+        u32::from(self.gpu.is_on_host(step.table.address) && step.cache.is_none())
+    }
+
+    /// The zeros that a step counts its rows of the host's memory in, if others are in a cache.
+    fn spare_zeros(&self, step: &Step<'_>) -> u32 {
+        match self.gpu.is_on_host(step.table.address) && step.cache.is_some() {
+            true => 1 << order_bits(step.ids.count),
+            false => 0,
+        }
     }
 
     /// What the second half of a step needs; the first has what is behind it.
@@ -198,6 +212,7 @@ impl LearningKernels for CudaPlatform {
         let group = GroupArgs {
             needed_bytes: &mut group_bytes,
             ascends: self.ascends(step),
+            spare: self.spare_zeros(step),
             ..group_args(step)?
         };
         let change = step_args(step)?;
@@ -228,12 +243,13 @@ impl LearningKernels for CudaPlatform {
             positions_at: &mut change.positions,
             zeros_at: &mut change.zeros,
             ascends: self.ascends(step),
+            spare: self.spare_zeros(step),
             ..group_args(step)?
         };
         kernels::group(&group, launch.stream)?;
         if let Some(view) = step.cache {
             let sorted = (change.sorted_rows, sorted_row_bytes(step.rows), step.ids.count);
-            lists.home_count = spare_zero(change.zeros, step.ids.count);
+            lists.home_buckets = spare_zeros(change.zeros, step.ids.count);
             self.locate_in_cache(view, sorted, &lists, launch.stream)?;
             change.row_places = lists.places;
             (change.state_sources, change.state_targets) = (lists.state_sources, lists.state_targets);
@@ -320,7 +336,7 @@ fn group_args(step: &Step<'_>) -> Result<GroupArgs> {
         id_bytes: step.ids.dtype.size_bytes() as u32,
         ascends: 0,
         lots: step.lots.len() as u32,
-        reserved: 0,
+        spare: 0,
         lot_firsts: of_lots(|lot| lot.first),
         lot_positions: of_lots(|lot| lot.row),
     })
@@ -507,16 +523,20 @@ mod tests {
         assert_eq!(RowLists::cut(base, &adam, false), (lists, 0x300));
         let at_home = RowLists {
             home_heads: Address(0x1300),
+            home_count: Address(0x1400),
+            home_turns: Address(0x1500),
             ..lists
         };
-        assert_eq!(RowLists::cut(base, &adam, true), (at_home, 0x400));
+        assert_eq!(RowLists::cut(base, &adam, true), (at_home, 0x600));
         let sgd = Step { states: &[], ..adam };
         let lists = RowLists {
             places: Address(0x1000),
             home_heads: Address(0x1100),
+            home_count: Address(0x1200),
+            home_turns: Address(0x1300),
             ..RowLists::default()
         };
-        assert_eq!(RowLists::cut(base, &sgd, true), (lists, 0x200));
+        assert_eq!(RowLists::cut(base, &sgd, true), (lists, 0x400));
         let cases = [(1, 4), (u64::from(u32::MAX), 4), (1 << 32, 8), (1 << 40, 8)];
         assert_eq!(
             cases.map(|(rows, _)| sorted_row_bytes(rows)),
@@ -562,7 +582,7 @@ mod tests {
         let structs = layouts! {
             GroupArgs = "wmk_group_args" {
                 ids, count, first_row, rows, scratch, scratch_bytes, needed_bytes, rows_at, positions_at, zeros_at, id_bytes, ascends,
-                lots, reserved, lot_firsts, lot_positions
+                lots, spare, lot_firsts, lot_positions
             }
             StepArgs = "wmk_step_args" {
                 sorted_rows, positions, zeros, count, rows, gradients, gradient_stride_bytes, cols, table, table_stride_bytes,

@@ -124,8 +124,10 @@ pub struct CacheLocateArgs {
     pub state_targets: Address,
     pub home_heads: Address,
     pub home_count: Address,
+    pub home_turns: Address,
+    pub home_buckets: Address,
     pub row_bytes: u32,
-    pub reserved: u32,
+    pub order_bits: u32,
 }
 
 /// `wmk_cache_flush_args`.
@@ -439,8 +441,8 @@ mod tests {
                 cache, rows, scratch, scratch_bytes, needed_bytes, order_bits, hit_blocks, ages, reserved
             }
             CacheLocateArgs = "wmk_cache_locate_args" {
-                cache, sorted_rows, count, row_places, state_sources, state_targets, home_heads, home_count, row_bytes,
-                reserved
+                cache, sorted_rows, count, row_places, state_sources, state_targets, home_heads, home_count, home_turns,
+                home_buckets, row_bytes, order_bits
             }
             CacheFlushArgs = "wmk_cache_flush_args" { cache, parts, reserved }
         };
