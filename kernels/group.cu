@@ -445,7 +445,9 @@ cudaError_t group_by_radix(const Ids &ids, uint32_t zero_count, Scratch &scratch
 
 cudaError_t group(const wmk_group_args *args, cudaStream_t stream) {
   if (args == nullptr) return load_kernels();
-  if (args->count == 0 || args->count > INT32_MAX || args->rows > INT64_MAX || args->spare > INT32_MAX) return cudaErrorInvalidValue;
+  if (args->count == 0 || args->count > INT32_MAX || args->rows > INT64_MAX || args->spare > INT32_MAX) {
+    return cudaErrorInvalidValue;
+  }
   Ids ids = {args->ids, args->id_bytes == 8, static_cast<uint32_t>(args->count), args->first_row, args->rows};
   if (args->lots > WMK_GROUP_LOTS || (args->lots > 0 && args->lot_firsts[0] != 0)) return cudaErrorInvalidValue;
   ids.lots = args->lots;

@@ -321,8 +321,12 @@ bool change(Random &random, const World &world) {
   std::set<uint32_t> chosen;
   const uint64_t count = 1 + random.below(std::min<uint64_t>(rank.rows, 300));
   for (uint64_t k = 0; k < count; k++) chosen.insert(random.below(random.below(2) ? rank.rows : 1 + rank.rows / 20));
-  std::vector<uint32_t> rows;
-  for (uint32_t row : chosen) rows.insert(rows.end(), 1 + random.below(3), row);
+  // Equal rows stand together, in any order, those of no row behind the others.
+  std::vector<uint32_t> rows, different(chosen.begin(), chosen.end());
+  if (random.below(4) > 0) {
+    for (size_t k = different.size(); k > 1; k--) std::swap(different[k - 1], different[random.below(k)]);
+  }
+  for (uint32_t row : different) rows.insert(rows.end(), 1 + random.below(3), row);
   for (uint64_t k = random.below(3); k > 0; k--) rows.push_back(rank.rows);
   std::vector<uint64_t> values(rows.size()), states(rows.size(), 0);
   for (size_t k = 0; k < rows.size(); k++) {
@@ -372,7 +376,8 @@ bool change(Random &random, const World &world) {
     while (uint64_t{1} << all_bits < rank.cache.rows) all_bits++;
     const uint32_t shift = all_bits - std::min(all_bits, args.order_bits);
     const auto before_of = [&](uint32_t a, uint32_t b) { return rows[a] >> shift < rows[b] >> shift; };
-    if (!std::is_sorted(listed.begin(), listed.end(), before_of)) return fprintf(stderr, "WRONG: the order of rows without a line\n"), false;
+    if (!std::is_sorted(listed.begin(), listed.end(), before_of))
+      return fprintf(stderr, "WRONG: the order of rows without a line\n"), false;
     std::sort(listed.begin(), listed.end());
     if (listed != wanted) return fprintf(stderr, "WRONG: the rows without a line\n"), false;
   }

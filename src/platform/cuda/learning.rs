@@ -180,12 +180,12 @@ impl CudaPlatform {
     /// Rows of the host's memory are best changed in their order; others come together quicker in any order. Where a cache has
     /// most of them, the few others are brought into theirs when they are known.
     fn ascends(&self, step: &Step<'_>) -> u32 {
-        u32::from(self.gpu.is_on_host(step.table.address) && step.cache.is_none())
+        u32::from(step.cache.is_none() && self.gpu.is_on_host(step.table.address))
     }
 
     /// The zeros that a step counts its rows of the host's memory in, if others are in a cache.
     fn spare_zeros(&self, step: &Step<'_>) -> u32 {
-        match self.gpu.is_on_host(step.table.address) && step.cache.is_some() {
+        match step.cache.is_some() && self.gpu.is_on_host(step.table.address) {
             true => 1 << order_bits(step.ids.count),
             false => 0,
         }
