@@ -96,7 +96,7 @@ bool turns(uint32_t ranks, int turns, Way way, bool graph) {
     args.plain = seen[r]->address() + t * ranks * row_bytes;
     args.board = way == Way::kByGather ? boards.memory[r]->as<void>() : nullptr;
     CUDA(wmk_gather(&args, stream));
-    meet.parts = way == Way::kByGather ? WMK_MEET_WAIT : WMK_MEET_ARRIVE | WMK_MEET_WAIT | lets_next;
+    meet.parts = WMK_MEET_WAIT | (way == Way::kByGather ? 0u : WMK_MEET_ARRIVE | lets_next);
     CUDA(wmk_meet(&meet, stream));
   };
   if (!graph) {
