@@ -30,6 +30,7 @@ library! {
         required cuCtxPopCurrent_v2: fn(context: *mut CUcontext) -> c_int;
         required cuCtxSynchronize: fn() -> c_int;
         required cuStreamSynchronize: fn(stream: CUstream) -> c_int;
+        required cuStreamQuery: fn(stream: CUstream) -> c_int;
         required cuStreamIsCapturing: fn(stream: CUstream, status: *mut c_int) -> c_int;
         required cuThreadExchangeStreamCaptureMode: fn(mode: *mut c_int) -> c_int;
         required cuStreamGetCtx: fn(stream: CUstream, context: *mut CUcontext) -> c_int;
@@ -38,6 +39,7 @@ library! {
         required cuEventCreate: fn(event: *mut CUevent, flags: c_uint) -> c_int;
         required cuEventRecord: fn(event: CUevent, stream: CUstream) -> c_int;
         required cuEventSynchronize: fn(event: CUevent) -> c_int;
+        required cuEventQuery: fn(event: CUevent) -> c_int;
         required cuEventDestroy_v2: fn(event: CUevent) -> c_int;
         required cuMemcpyAsync: fn(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> c_int;
         required cuMemcpyHtoD_v2: fn(to: CUdeviceptr, from: *const c_void, bytes: usize) -> c_int;
@@ -77,6 +79,7 @@ pub const DEVICEMAP: c_uint = 2;
 
 pub(super) const CUDA_ERROR_OUT_OF_MEMORY: c_int = 2;
 pub(super) const CUDA_ERROR_OPERATING_SYSTEM: c_int = 304;
+pub(super) const CUDA_ERROR_NOT_READY: c_int = 600;
 
 /// What a code of the driver, or the runtime's of the same number, is: OUT_OF_MEMORY where it has no memory, SYSTEM_ERROR where the
 /// system refused it something, such as a descriptor, else CUDA_ERROR.

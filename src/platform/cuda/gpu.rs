@@ -198,24 +198,6 @@ impl Gpu {
         }
     }
 
-    /// Waits until the GPU has done all work of this process.
-    /// # Errors
-    /// CUDA_ERROR.
-    pub fn synchronize(&self) -> Result<()> {
-        let _entered = self.enter()?;
-        // SAFETY: a context is current.
-        unsafe { drive!(self.functions, cuCtxSynchronize()) }
-    }
-
-    /// Waits until the stream has done its work.
-    /// # Errors
-    /// CUDA_ERROR, also for a fault of work that ran before.
-    pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
-        let _entered = self.enter()?;
-        // SAFETY: the caller vouches for the stream.
-        unsafe { drive!(self.functions, cuStreamSynchronize(stream.0 as CUstream)) }
-    }
-
     /// Writes device memory; done on return, for streams too that do not wait for the default one.
     /// # Errors
     /// CUDA_ERROR.
@@ -230,10 +212,10 @@ impl Gpu {
             drive!(
                 self.functions,
                 cuMemcpyHtoD_v2(to.0 as u64, words.as_ptr().cast::<c_void>(), bytes)
-            )?;
-            // The copy of ordinary memory may return before the last bytes are on the GPU.
-            drive!(self.functions, cuStreamSynchronize(std::ptr::null_mut()))
-        }
+            )
+        }?;
+        // The copy of ordinary memory may return before the last bytes are on the GPU.
+        self.synchronize_stream(Stream::default())
     }
 
     /// Begins a copy between any two kinds of memory.

@@ -7,7 +7,8 @@ use crate::platform::{Mark, Stream};
 use cudarc::driver::sys::{CUevent, CUstream};
 use std::sync::Arc;
 
-const DISABLE_TIMING: u32 = 2;
+/// An event that tells time to nobody.
+pub(super) const DISABLE_TIMING: u32 = 2;
 
 /// An event of the device. It may go while streams wait for it: they wait for the work, not for the object.
 pub struct EventMark {
@@ -30,6 +31,13 @@ impl EventMark {
             gpu: gpu.clone(),
             event: event as usize,
         })
+    }
+
+    /// Waits until what the mark was last set behind is done; one never set counts as done.
+    /// # Errors
+    /// CUDA_ERROR, also for a fault of work that ran before.
+    pub fn wait(&self) -> Result<()> {
+        self.gpu.synchronize_event(self.event as CUevent)
     }
 }
 

@@ -36,6 +36,7 @@ mod tenants;
 mod tests;
 mod transport;
 mod vmm;
+mod waiting;
 mod words;
 
 pub use gpu::forget_current;

@@ -2,25 +2,21 @@
 
 use super::CudaPlatform;
 use super::collective::NcclTransport;
-use super::functions::drive;
 use super::gpu::Gpu;
+use super::mark::EventMark;
 use super::nccl;
-use crate::error::{Error, Kind, Result, ensure, fail};
+use crate::error::{Result, ensure, fail};
 use crate::kinds::Location;
 use crate::log::say;
 use crate::platform::staging::{Mover, StagedTransport};
-use crate::platform::{Bootstrap, Stream, Transport, TransportChoice, agree, largest};
+use crate::platform::{Bootstrap, Mark, Stream, Transport, TransportChoice, agree, largest};
 use crate::span::Address;
-use cudarc::driver::sys::{CUevent, CUstream};
 use std::sync::Arc;
 
 /// What the staging parts of all ranks together may take, and one of them at the most: rounds are then long beside a meeting.
 const STAGING_BYTES: usize = 512 << 20;
 const MOST_PART_BYTES: usize = 64 << 20;
 const LEAST_PART_BYTES: usize = 2 << 20;
-
-/// An event that tells time to nobody.
-pub(super) const DISABLE_TIMING: u32 = 2;
 
 /// What the ranks decide by; the same on all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,22 +186,15 @@ impl CudaPlatform {
 /// Copies in the order of a stream.
 struct StreamCopies {
     gpu: Arc<Gpu>,
-    /// A `CUevent` behind the last copies of the last call.
-    last: usize,
+    /// Behind the last copies of the last call.
+    last: EventMark,
 }
 
 impl StreamCopies {
     fn new(gpu: &Arc<Gpu>) -> Result<StreamCopies> {
-        let _entered = gpu.enter()?;
-        let mut event: CUevent = std::ptr::null_mut();
-        // SAFETY: the output outlives the call, and a context is current.
-        unsafe { drive!(gpu.functions, cuEventCreate(&mut event, DISABLE_TIMING)) }?;
-        if event.is_null() {
-            return Err(Error::new(Kind::Cuda, "cuEventCreate gave no event"));
-        }
         Ok(StreamCopies {
             gpu: gpu.clone(),
-            last: event as usize,
+            last: EventMark::new(gpu)?,
         })
     }
 }
@@ -216,38 +205,19 @@ impl Mover for StreamCopies {
     }
 
     fn settle(&self, stream: Stream) -> Result<()> {
-        let _entered = self.gpu.enter()?;
-        // SAFETY: the event is this object's; the caller vouches for the stream. An event never recorded counts as done.
-        unsafe {
-            drive!(self.gpu.functions, cuEventSynchronize(self.last as CUevent))?;
-            drive!(self.gpu.functions, cuStreamSynchronize(stream.0 as CUstream))
-        }
+        self.last.wait()?;
+        self.gpu.synchronize_stream(stream)
     }
 
     fn finish(&self, stream: Stream) -> Result<()> {
-        let _entered = self.gpu.enter()?;
-        // SAFETY: the event is this object's; the caller vouches for the stream.
-        unsafe {
-            drive!(
-                self.gpu.functions,
-                cuEventRecord(self.last as CUevent, stream.0 as CUstream)
-            )
-        }
-    }
-}
-
-impl Drop for StreamCopies {
-    fn drop(&mut self) {
-        if let Ok(_entered) = self.gpu.enter() {
-            // SAFETY: made by `new`, used by nobody else; the driver keeps it until it is done.
-            unsafe { (self.gpu.functions.cuEventDestroy_v2)(self.last as CUevent) };
-        }
+        self.last.set(stream)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
 
     #[test]
     fn who_gets_which_transport() {

@@ -1,3 +1,4 @@
+use super::super::mark::EventMark;
 use super::*;
 use crate::error::Kind;
 use crate::kinds::DType;
@@ -82,6 +83,53 @@ fn the_current_context_names_the_device_and_comes_back() {
         }
     }
     drop((gpu, other));
+    assert_eq!(world.alive(), "");
+}
+
+/// A descriptor is missing where the driver would sleep: the end of the work is asked for instead, and said as it is.
+#[test]
+fn waits_that_the_system_refuses_ask() {
+    let world = seated(|_| {});
+    let gpu = bound().unwrap();
+    let mark = EventMark::new(&gpu).unwrap();
+    type Wait<'a> = &'a dyn Fn() -> Result<()>;
+    let waits: [(&str, &str, Wait<'_>); 3] = [
+        ("cuStreamSynchronize", "cuStreamQuery", &|| {
+            gpu.synchronize_stream(Stream(0))
+        }),
+        ("cuEventSynchronize", "cuEventQuery", &|| mark.wait()),
+        ("cuCtxSynchronize", "cuCtxSynchronize", &|| gpu.synchronize()),
+    ];
+    for (call, question, wait) in waits {
+        for (busy, last) in [(0, 0), (5, 0), (3, fake::UNKNOWN)] {
+            desk(|d| {
+                (d.failure, d.failed, d.busy) = (Some((call, 0, fake::OPERATING_SYSTEM)), false, (busy, last))
+            });
+            let before = world.log().len();
+            let outcome = wait();
+            let asked = world.log()[before..]
+                .iter()
+                .filter(|(_, name, _)| *name == question)
+                .count();
+            if call == question {
+                // Refused, then done.
+                assert!(outcome.is_ok() && asked == 2, "{asked}");
+                continue;
+            }
+            assert_eq!(asked, busy + 1, "{call}");
+            match outcome {
+                Ok(()) => assert_eq!(last, 0, "{call}"),
+                Err(error) => {
+                    assert_eq!((error.kind, last), (Kind::Cuda, fake::UNKNOWN), "{call}");
+                    assert!(
+                        error.what.contains(question) && error.what.contains("999"),
+                        "{error}"
+                    );
+                }
+            }
+        }
+    }
+    drop((mark, gpu));
     assert_eq!(world.alive(), "");
 }
 

@@ -2,7 +2,7 @@
 //! assertions is made from them and compiled. Without headers the tests print a skip.
 
 use super::super::handover::FABRIC_HANDLE_BYTES;
-use super::super::{driver, fabric, functions, gpu, nccl, transport};
+use super::super::{driver, fabric, functions, gpu, mark, nccl};
 use cudarc::driver::sys;
 use std::fmt::Write;
 use std::mem::offset_of;
@@ -170,6 +170,7 @@ fn the_drivers_declarations_are_those_of_its_header() {
             "CUDA_ERROR_OPERATING_SYSTEM",
             functions::CUDA_ERROR_OPERATING_SYSTEM as u64,
         ),
+        ("CUDA_ERROR_NOT_READY", functions::CUDA_ERROR_NOT_READY as u64),
         ("CUDA_ERROR_NOT_INITIALIZED", gpu::NOT_INITIALISED as u64),
         ("CUDA_ERROR_NO_DEVICE", driver::CUDA_ERROR_NO_DEVICE as u64),
         ("CU_MEMHOSTREGISTER_PORTABLE", functions::PORTABLE.into()),
@@ -178,7 +179,7 @@ fn the_drivers_declarations_are_those_of_its_header() {
         ("CU_MEMHOSTALLOC_DEVICEMAP", functions::DEVICEMAP.into()),
         ("CU_MEMORYTYPE_HOST", gpu::HOST_MEMORY.into()),
         ("CU_STREAM_CAPTURE_MODE_RELAXED", gpu::CAPTURE_MODE_RELAXED as u64),
-        ("CU_EVENT_DISABLE_TIMING", transport::DISABLE_TIMING.into()),
+        ("CU_EVENT_DISABLE_TIMING", mark::DISABLE_TIMING.into()),
         (
             "reinterpret_cast<size_t>(CU_STREAM_PER_THREAD)",
             gpu::PER_THREAD_STREAM.0 as u64,

@@ -1,0 +1,87 @@
+//! Waits for a GPU. Where the driver wants to sleep it may need a descriptor, and a process that has none left is refused
+//! (CUDA_ERROR_OPERATING_SYSTEM, seen of `cuEventSynchronize`). The work is under way and its end can be asked for, so such a
+//! wait asks until it is there: results must not depend on how many files a client has open.
+
+use super::functions::{CUDA_ERROR_NOT_READY, CUDA_ERROR_OPERATING_SYSTEM};
+use super::gpu::Gpu;
+use crate::error::Result;
+use crate::platform::Stream;
+use cudarc::driver::sys::{CUevent, CUstream};
+use std::ffi::c_int;
+use std::time::{Duration, Instant};
+
+/// Between two questions: far less than a wait that a driver would sleep in.
+const PAUSE: Duration = Duration::from_micros(20);
+/// How long a wait for a whole context is tried again: longer than what one enqueues, and no longer than ranks wait for a death.
+const MOST_TRIES: Duration = Duration::from_secs(10);
+
+/// A call of the driver, and its code.
+struct Outcome(&'static str, c_int);
+
+/// Asks until there is another code than `pending`, or `until`.
+fn ask(pending: c_int, until: Option<Instant>, mut question: impl FnMut() -> c_int) -> c_int {
+    loop {
+        let code = question();
+        if code != pending || until.is_some_and(|until| Instant::now() >= until) {
+            return code;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+impl Gpu {
+    /// Waits until the GPU has done all work of this process.
+    /// # Errors
+    /// CUDA_ERROR; SYSTEM_ERROR where the driver is refused what it waits with, and the work is not done 10 s later.
+    pub fn synchronize(&self) -> Result<()> {
+        let _entered = self.enter()?;
+        // Whether a whole context is done cannot be asked; but once it is, the driver needs nothing to wait with.
+        let until = Some(Instant::now() + MOST_TRIES);
+        // SAFETY: a context is current.
+        let code = ask(CUDA_ERROR_OPERATING_SYSTEM, until, || unsafe {
+            (self.functions.cuCtxSynchronize)()
+        });
+        self.functions.check("cuCtxSynchronize", code)
+    }
+
+    /// Waits until the stream has done its work.
+    /// # Errors
+    /// CUDA_ERROR, also for a fault of work that ran before.
+    pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
+        let _entered = self.enter()?;
+        let (functions, stream) = (self.functions, stream.0 as CUstream);
+        // SAFETY: the caller vouches for the stream.
+        let waited = Outcome("cuStreamSynchronize", unsafe {
+            (functions.cuStreamSynchronize)(stream)
+        });
+        // SAFETY: as above.
+        self.or_ask(waited, "cuStreamQuery", || unsafe {
+            (functions.cuStreamQuery)(stream)
+        })
+    }
+
+    /// Waits until what stands before the event is done; an event never recorded counts as done.
+    /// # Errors
+    /// CUDA_ERROR, also for a fault of work that ran before.
+    pub(super) fn synchronize_event(&self, event: CUevent) -> Result<()> {
+        let _entered = self.enter()?;
+        let functions = self.functions;
+        // SAFETY: the caller owns the event.
+        let waited = Outcome("cuEventSynchronize", unsafe {
+            (functions.cuEventSynchronize)(event)
+        });
+        // SAFETY: as above.
+        self.or_ask(waited, "cuEventQuery", || unsafe {
+            (functions.cuEventQuery)(event)
+        })
+    }
+
+    fn or_ask(&self, waited: Outcome, call: &str, question: impl FnMut() -> c_int) -> Result<()> {
+        match waited {
+            Outcome(_, CUDA_ERROR_OPERATING_SYSTEM) => self
+                .functions
+                .check(call, ask(CUDA_ERROR_NOT_READY, None, question)),
+            Outcome(call, code) => self.functions.check(call, code),
+        }
+    }
+}
