@@ -7,6 +7,7 @@
 #include <string.h>
 #include <wholememory/wholememory_op.h>
 
+#include "cached.h"
 #include "device.h"
 #include "rows.h"
 #include "table.h"
@@ -293,15 +294,59 @@ static void* run_step(void* argument) {
   return NULL;
 }
 
+static void wants_sgd(wm_rows* e) {
+  wholememory_embedding_optimizer_t made;
+  OK(wholememory_create_embedding_optimizer(&made, WHOLEMEMORY_OPT_SGD));
+  EXPECT(0, wholememory_embedding_set_optimizer(e->embedding, made));
+  wholememory_destroy_embedding_optimizer(made);
+}
+
+/* Every element of the table itself. */
+static void holds(wm_rows* e, double value) {
+  size_t bytes;
+  unsigned char* held = wm_local_copy(e->tensor, &bytes);
+  for (int64_t local = 0; local < (int64_t)(bytes / (e->stride * 4)); local++)
+    for (int64_t c = 0; c < STEP_COLUMNS && wm_rows_held(e, local) >= 0; c++)
+      CHECK_EQ(wm_bits(WHOLEMEMORY_DT_FLOAT, held + (local * e->stride + c) * 4), wm_rounded(WHOLEMEMORY_DT_FLOAT, value));
+  free(held);
+}
+
+/* Who changes a cache has a turn, which no recording has: also a single rank's step is refused, changes nothing, and can be
+ * repeated outside. */
+static void refused_step(wm_rank* r, wm_table* mapped, int mode) {
+  wm_rows e = wm_cached_make(mapped->comm, mapped->comm, (wm_rows_shape){.kind = wm_kinds[1], .dtype = WHOLEMEMORY_DT_FLOAT, .rows = STEP_ROWS, .columns = STEP_COLUMNS}, wm_caches[0], WHOLEMEMORY_AT_READWRITE, 0.5f);
+  wm_rows_fill(&e, wm_zero_value, 0);
+  wants_sgd(&e);
+  lookup other = lookup_make(mapped, 60);
+  lookup_prepare(&other, 9);
+  step_beside s = {.e = &e, .rank = r->rank};
+  prepare_step(&s, 2 * STEP_ROWS);
+  REQUIRE(gpu.stream_create(&s.stream, NON_BLOCKING) == 0);
+  start_recording(r, s.stream, mode);
+  EXPECT(WHOLEMEMORY_NOT_SUPPORTED, wholememory_embedding_gather_gradient_apply(e.embedding, s.ids.tensor, s.grads.tensor, true, 1, NULL, (int64_t)s.stream));
+  CHECK_HAS(wholememory_get_last_error(), "recording");
+  EXPECT(0, lookup_run(&other, NULL, s.stream));
+  void* exec = recorded(r, s.stream, "a recording with a refused step");
+  replays(&other, exec, s.stream, "what was recorded behind a refused step");
+  run_step(&s);
+  EXPECT(0, wholememory_embedding_writeback_cache(e.embedding, (int64_t)s.stream));
+  CHECK_EQ(gpu.stream_synchronise(s.stream), 0);
+  OK(wholememory_communicator_barrier(mapped->comm));
+  holds(&e, -2. * r->size);
+  CHECK_EQ(gpu.stream_destroy(s.stream), 0);
+  wm_array_drop(&s.ids);
+  wm_array_drop(&s.grads);
+  OK(wholememory_communicator_barrier(mapped->comm));
+  wm_rows_drop(&e);
+  lookup_drop(&other);
+}
+
 /* While this thread records, another one lets the ranks learn from more gradients than ever before: what these are left in has to
  * grow, and what it was before has to go. */
 static void learning_beside(wm_rank* r, wm_table* t, int mode) {
   wm_rows e = wm_rows_make(t->comm, (wm_rows_shape){.kind = wm_kinds[0], .dtype = WHOLEMEMORY_DT_FLOAT, .rows = STEP_ROWS, .columns = STEP_COLUMNS});
   wm_rows_fill(&e, wm_zero_value, 0);
-  wholememory_embedding_optimizer_t made;
-  OK(wholememory_create_embedding_optimizer(&made, WHOLEMEMORY_OPT_SGD));
-  EXPECT(0, wholememory_embedding_set_optimizer(e.embedding, made));
-  wholememory_destroy_embedding_optimizer(made);
+  wants_sgd(&e);
   lookup mine = lookup_make(t, 300);
   lookup_prepare(&mine, 1);
   step_beside first = {.e = &e, .rank = r->rank}, second = first;
@@ -323,12 +368,7 @@ static void learning_beside(wm_rank* r, wm_table* t, int mode) {
   CHECK_EQ(gpu.stream_synchronise(second.stream), 0);
   replays(&mine, exec, stream, "a gather recorded beside a gradient step");
   OK(wholememory_communicator_barrier(t->comm));
-  size_t bytes;
-  unsigned char* changed = wm_local_copy(e.tensor, &bytes);
-  for (int64_t local = 0; local < (int64_t)(bytes / (e.stride * 4)); local++)
-    for (int64_t c = 0; c < STEP_COLUMNS && wm_rows_held(&e, local) >= 0; c++)
-      CHECK_EQ(wm_bits(WHOLEMEMORY_DT_FLOAT, changed + (local * e.stride + c) * 4), wm_rounded(WHOLEMEMORY_DT_FLOAT, -2001. * r->size));
-  free(changed);
+  holds(&e, -2001. * r->size);
   CHECK_EQ(gpu.stream_destroy(stream), 0);
   CHECK_EQ(gpu.stream_destroy(first.stream), 0);
   wm_array_drop(&first.ids);
@@ -374,7 +414,10 @@ static void body(wm_rank* r) {
   gathers(r, &large, 0, NON_BLOCKING, 40000, true);
   wm_table_drop(&large);
   another_thread(r, &mapped);
-  for (int mode = 0; mode < MODES; mode++) learning_beside(r, &mapped, mode);
+  for (int mode = 0; mode < MODES; mode++) {
+    refused_step(r, &mapped, mode);
+    learning_beside(r, &mapped, mode);
+  }
   wm_table_drop(&mapped);
 }
 

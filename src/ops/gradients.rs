@@ -6,7 +6,7 @@ use super::leg::{Circle, Field};
 use super::operand::Data;
 use super::owners::{Delivery, Owners, Parcel, deliver, keep};
 use super::route::deal;
-use super::serving::{not_recording, take_part};
+use super::serving::{CACHED_RECORDING, not_recording, take_part};
 use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::{AllocationType, DType};
 use crate::memory::{MappedBases, Memory};
@@ -66,14 +66,14 @@ pub fn apply_gradients(
 ) -> Result<()> {
     let comm = learner.table.communicator();
     let platform = comm.platform();
-    let own = match comm.size() {
-        1 => Ok(()),
-        _ => not_recording(
-            platform,
-            stream,
+    let refusal = match (comm.size(), &learner.cache) {
+        (_, Some(_)) => Some(CACHED_RECORDING),
+        (1, None) => None,
+        _ => Some(
             "a gradient step over several ranks meets them on the host, which a recording stream (graph capture) cannot do",
         ),
     };
+    let own = refusal.map_or(Ok(()), |refusal| not_recording(platform, stream, refusal));
     take_part(platform, stream, own, &mut |own, stream| {
         run(learner, own.and_then(|()| mine.clone()), buffers, stream)
     })

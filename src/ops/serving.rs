@@ -3,6 +3,9 @@
 use crate::error::{Error, Kind, Result};
 use crate::platform::{Platform, Stream};
 
+/// Why what uses a cache is refused to a recording stream.
+pub const CACHED_RECORDING: &str = "a cached table is ordered among several streams, which a recording stream (graph capture) cannot take part in";
+
 /// Whether a call may use `stream`: NOT_SUPPORTED with `refusal` while it records, CUDA_ERROR where the driver will not say.
 pub fn not_recording(platform: &dyn Platform, stream: Stream, refusal: &str) -> Result<()> {
     match platform.is_capturing(stream) {

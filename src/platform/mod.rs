@@ -24,6 +24,7 @@ pub use bootstrap::{Bootstrap, Term, agree, agree_or, largest};
 pub use choice::{at_init, bind, current, device_properties, fork_device_count, trim_scratch};
 pub use cuda::forget_current;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 /// A CUDA stream as the caller gave it (0 is the default stream). The CPU platform ignores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -118,6 +119,11 @@ pub trait Platform: Send + Sync {
         Ok(())
     }
 
+    /// What tells the stream from all others there have been, also where its handle is used again or means another in each thread.
+    fn name_of(&self, stream: Stream) -> StreamName {
+        StreamName::Number(stream.0 as u64)
+    }
+
     /// True while the stream records a graph instead of working: nothing that waits, loads or allocates may be done then.
     /// # Errors
     /// CUDA_ERROR where the driver refuses the question (the default stream while another stream records).
@@ -165,6 +171,15 @@ pub trait Platform: Send + Sync {
     fn meet_before_rows(&self, stream: Stream) -> Result<()> {
         self.meet(stream)
     }
+}
+
+/// Two that are equal name one stream; one stream may have several, for different threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamName {
+    /// Given once in the life of the process.
+    Number(u64),
+    /// The handle as the thread uses it, where there are no numbers.
+    Handle(Stream, ThreadId),
 }
 
 /// A point in the work of a stream that other streams can wait for. Nobody waits on the host.

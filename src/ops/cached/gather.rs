@@ -9,7 +9,7 @@ use crate::ops::operand::Data;
 use crate::ops::owners::{Delivery, Parcel, deliver, keep};
 use crate::ops::plan::{Holder, Operation, Plan, Request, plan};
 use crate::ops::route::{deal, lease};
-use crate::ops::serving::{not_recording, take_part};
+use crate::ops::serving::{CACHED_RECORDING, not_recording, take_part};
 use crate::ops::{Buffers, Scratch};
 use crate::platform::caching::{CachedGather, Misses};
 use crate::platform::learning::RoundRobin;
@@ -45,11 +45,7 @@ pub fn gather(
 ) -> Result<()> {
     let platform = cache.comm.platform();
     let _leases = (lease(indices), lease(output));
-    let own = not_recording(
-        platform,
-        stream,
-        "a cached table is ordered among several streams, which a recording stream (graph capture) cannot take part in",
-    );
+    let own = not_recording(platform, stream, CACHED_RECORDING);
     take_part(platform, stream, own, &mut |own, stream| {
         let indices = own.map(|()| indices);
         run(cache, named, indices, output, adjust, buffers, stream)

@@ -2,7 +2,7 @@
 
 use crate::error::{Result, ensure};
 use crate::platform::process::epoch;
-use crate::platform::{Mark, Platform, Stream};
+use crate::platform::{Mark, Platform, Stream, StreamName};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Orders threads by a lock, and streams by marks where work goes on after a call. Users of one stream pay for no waiting. A forked
@@ -24,48 +24,68 @@ struct Marks {
 }
 
 struct Marked {
-    stream: Stream,
+    /// Where it was set.
+    stream: StreamName,
     mark: Box<dyn Mark>,
 }
 
 impl Marks {
-    fn mark(&mut self, platform: &dyn Platform, stream: Stream) -> Result<Option<Marked>> {
+    fn mark(&mut self, platform: &dyn Platform, user: User) -> Result<Option<Marked>> {
         let mark = match self.spare.pop() {
             Some(mark) => Some(mark),
             None => platform.mark()?,
         };
         let Some(mark) = mark else { return Ok(None) };
-        mark.set(stream)?;
-        Ok(Some(Marked { stream, mark }))
+        mark.set(user.stream)?;
+        Ok(Some(Marked {
+            stream: user.name,
+            mark,
+        }))
     }
 
-    fn after_change(&self, stream: Stream) -> Result<()> {
+    fn after_change(&self, user: User) -> Result<()> {
         match &self.changed {
-            Some(changed) if changed.stream != stream => changed.mark.hold_back(stream),
+            Some(changed) if changed.stream != user.name => changed.mark.hold_back(user.stream),
             _ => Ok(()),
         }
     }
 
-    fn after_all(&self, stream: Stream) -> Result<()> {
-        self.after_change(stream)?;
-        let mut others = self.read.iter().filter(|read| read.stream != stream);
-        others.try_for_each(|read| read.mark.hold_back(stream))
+    fn after_all(&self, user: User) -> Result<()> {
+        self.after_change(user)?;
+        let mut others = self.read.iter().filter(|read| read.stream != user.name);
+        others.try_for_each(|read| read.mark.hold_back(user.stream))
     }
 
-    fn has_read(&mut self, platform: &dyn Platform, stream: Stream) -> Result<()> {
-        if let Some(read) = self.read.iter().find(|read| read.stream == stream) {
-            return read.mark.set(stream);
+    fn has_read(&mut self, platform: &dyn Platform, user: User) -> Result<()> {
+        if let Some(read) = self.read.iter().find(|read| read.stream == user.name) {
+            return read.mark.set(user.stream);
         }
-        let read = self.mark(platform, stream)?;
+        let read = self.mark(platform, user)?;
         self.read.extend(read);
         Ok(())
     }
 
-    fn has_changed(&mut self, platform: &dyn Platform, stream: Stream) -> Result<()> {
+    fn has_changed(&mut self, platform: &dyn Platform, user: User) -> Result<()> {
         let before = self.read.drain(..).chain(self.changed.take());
         self.spare.extend(before.map(|marked| marked.mark));
-        self.changed = self.mark(platform, stream)?;
+        self.changed = self.mark(platform, user)?;
         Ok(())
+    }
+}
+
+/// The stream of who uses the cache.
+#[derive(Clone, Copy)]
+struct User {
+    stream: Stream,
+    name: StreamName,
+}
+
+impl User {
+    fn of(platform: &dyn Platform, stream: Stream) -> User {
+        User {
+            stream,
+            name: platform.name_of(stream),
+        }
     }
 }
 
@@ -110,9 +130,10 @@ impl Turns {
     ) -> Result<T> {
         self.check_ours()?;
         let _turn = self.order.read().unwrap_or_else(PoisonError::into_inner);
-        self.marks().after_change(stream)?;
+        let user = User::of(platform, stream);
+        self.marks().after_change(user)?;
         let outcome = work();
-        self.marks().has_read(platform, stream)?;
+        self.marks().has_read(platform, user)?;
         outcome
     }
 
@@ -128,9 +149,10 @@ impl Turns {
     ) -> Result<T> {
         self.check_ours()?;
         let _turn = self.order.write().unwrap_or_else(PoisonError::into_inner);
-        let ordered = self.marks().after_all(stream);
+        let user = User::of(platform, stream);
+        let ordered = self.marks().after_all(user);
         let outcome = work(ordered);
-        let marked = self.marks().has_changed(platform, stream);
+        let marked = self.marks().has_changed(platform, user);
         outcome.and_then(|value| marked.map(|()| value))
     }
 }
@@ -148,6 +170,7 @@ mod tests {
     #[derive(Default)]
     struct Later {
         made: AtomicUsize,
+        asked: AtomicUsize,
         log: Arc<Mutex<Vec<String>>>,
     }
 
@@ -199,6 +222,15 @@ mod tests {
             CpuPlatform.synchronize(stream)
         }
 
+        /// Handle 2 means another stream in every thread; 7 is used again for a new one every time.
+        fn name_of(&self, stream: Stream) -> StreamName {
+            match stream.0 {
+                2 => StreamName::Handle(stream, std::thread::current().id()),
+                7 => StreamName::Number(1000 + self.asked.fetch_add(1, Ordering::Relaxed) as u64),
+                handle => StreamName::Number(handle as u64),
+            }
+        }
+
         fn mark(&self) -> Result<Option<Box<dyn Mark>>> {
             self.made.fetch_add(1, Ordering::Relaxed);
             Ok(Some(Box::new(Written {
@@ -232,6 +264,30 @@ mod tests {
         change(2);
         assert_eq!(waits(), ["2 after 1"]);
         assert!(later.made.load(Ordering::Relaxed) <= 3, "marks are used again");
+    }
+
+    /// A handle does not always mean the stream that it meant before.
+    #[test]
+    fn equal_handles_of_different_streams_wait_for_each_other() {
+        let (turns, later) = (Turns::default(), Later::default());
+        let read = |stream| turns.read(&later, Stream(stream), || Ok(())).unwrap();
+        let change = |stream| turns.change(&later, Stream(stream), |ordered| ordered).unwrap();
+        let waits = || std::mem::take(&mut *later.log.lock().unwrap());
+        let elsewhere =
+            |work: &(dyn Fn() + Sync)| std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+        read(2);
+        elsewhere(&|| read(2));
+        change(2);
+        assert_eq!(waits(), ["2 after 2"]);
+        elsewhere(&|| read(2));
+        assert_eq!(waits(), ["2 after 2"]);
+        read(2);
+        assert!(waits().is_empty());
+        read(7);
+        assert_eq!(waits(), ["7 after 2"]);
+        change(7);
+        // The change of handle 2, its two readers since then, and the former stream of handle 7.
+        assert_eq!(waits(), ["7 after 2", "7 after 2", "7 after 2", "7 after 7"]);
     }
 
     /// Readers of several threads meet inside; a change is alone.

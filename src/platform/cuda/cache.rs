@@ -356,7 +356,7 @@ impl CacheKernels for CudaPlatform {
 
     fn counters(&self, view: &CacheView<'_>, stream: Stream) -> Result<CacheCounters> {
         const WORDS: usize = HEAD_BYTES / size_of::<u64>();
-        let mailbox = self.mailboxes.take(&self.gpu, WORDS)?;
+        let mut mailbox = self.mailboxes.take(&self.gpu, WORDS)?;
         self.gpu
             .copy(mailbox.address(), view.control, HEAD_BYTES, stream)?;
         self.gpu.synchronize_stream(stream)?;

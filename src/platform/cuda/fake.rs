@@ -115,6 +115,8 @@ pub struct Desk {
     pub failed: bool,
     /// So many questions are answered by "not ready", and those behind them by the code.
     pub busy: (usize, c_int),
+    /// The system refuses what a wait for all work needs, until told otherwise.
+    pub refuses_waits: bool,
     pub contexts: Vec<usize>,
     /// The thread's mode of recording graphs: 0 (global) at first.
     pub capture_mode: c_int,
@@ -137,6 +139,7 @@ impl Desk {
             failure: None,
             failed: false,
             busy: (0, 0),
+            refuses_waits: false,
             contexts: Vec::new(),
             capture_mode: 0,
         }
@@ -278,7 +281,12 @@ fakes! {
     }
     fn cuCtxPushCurrent_v2(context: usize) at 0, |world| { desk(|d| d.contexts.push(context)); 0 }
     fn cuCtxPopCurrent_v2(context: *mut usize) at 0, |world| { put(context, desk(|d| d.contexts.pop().expect("a pushed context"))) }
-    fn cuCtxSynchronize() at 0, |world| { desk(|d| assert!(!d.contexts.is_empty(), "no context is current")); 0 }
+    fn cuCtxSynchronize() at 0, |world| {
+        desk(|d| {
+            assert!(!d.contexts.is_empty(), "no context is current");
+            if d.refuses_waits { OPERATING_SYSTEM } else { 0 }
+        })
+    }
     fn cuStreamSynchronize(_stream: usize) at 0, |world| { 0 }
     fn cuStreamQuery(_stream: usize) at 0, |world| { answer() }
     // Streams of the fake: 0x100 + the device; 0x200 more while recording.
@@ -294,6 +302,10 @@ fakes! {
             0 => put(context, CONTEXT + (stream & 0xff)),
             _ => UNKNOWN,
         }
+    }
+    // The per-thread stream is another at every desk.
+    fn cuStreamGetId(stream: usize, number: *mut u64) at 0, |world| {
+        put(number, if stream == 2 { 0x10_0000 + desk(|d| d.rank) as u64 } else { stream as u64 })
     }
     fn cuStreamGetDevice(stream: usize, device: *mut c_int) at 0, |world| {
         match stream & 0x200 {

@@ -34,6 +34,7 @@ library! {
         required cuStreamIsCapturing: fn(stream: CUstream, status: *mut c_int) -> c_int;
         required cuThreadExchangeStreamCaptureMode: fn(mode: *mut c_int) -> c_int;
         required cuStreamGetCtx: fn(stream: CUstream, context: *mut CUcontext) -> c_int;
+        optional cuStreamGetId: fn(stream: CUstream, number: *mut c_ulonglong) -> c_int;
         optional cuStreamGetDevice: fn(stream: CUstream, device: *mut CUdevice) -> c_int;
         required cuStreamWaitEvent: fn(stream: CUstream, event: CUevent, flags: c_uint) -> c_int;
         required cuEventCreate: fn(event: *mut CUevent, flags: c_uint) -> c_int;

@@ -252,6 +252,16 @@ impl Gpu {
         Ok(status != 0)
     }
 
+    /// What the driver numbers the stream by; `None` where it does not say.
+    pub fn number_of(&self, stream: Stream) -> Option<u64> {
+        let ask = self.functions.cuStreamGetId?;
+        let _entered = self.enter_to_enqueue().ok()?;
+        let mut number = 0;
+        // SAFETY: the output outlives the call; the caller vouches for the stream.
+        let code = unsafe { ask(stream.0 as CUstream, &mut number) };
+        (code == 0).then_some(number)
+    }
+
     /// # Errors
     /// INVALID_INPUT if the stream belongs to another GPU.
     pub fn check_stream(&self, stream: Stream) -> Result<()> {

@@ -72,7 +72,7 @@ impl GraphKernels for CudaPlatform {
         let needed = self.sample_offsets_workspace_bytes(neighbours)?;
         check_workspace("counting neighbours", launch.workspace, needed)?;
         let base = base_of(row_pointers_of(neighbours));
-        let counted = self.mailboxes.take(&self.gpu, COUNTED_WORDS)?;
+        let mut counted = self.mailboxes.take(&self.gpu, COUNTED_WORDS)?;
         let args = SampleOffsetsArgs {
             offsets,
             counted: counted.address(),
@@ -132,7 +132,7 @@ impl GraphKernels for CudaPlatform {
     fn append_unique_count(&self, targets: &Indices, neighbours: &Indices, launch: Launch) -> Result<u64> {
         let needed = self.append_unique_workspace_bytes(targets, neighbours)?;
         check_workspace("finding new ids", launch.workspace, needed)?;
-        let new_ids = self.mailboxes.take(&self.gpu, 1)?;
+        let mut new_ids = self.mailboxes.take(&self.gpu, 1)?;
         let args = AppendArgs {
             new_ids: new_ids.address(),
             scratch: launch.workspace.address,

@@ -4,6 +4,7 @@
 use super::CudaPlatform;
 use super::functions::{DEVICEMAP, PORTABLE, drive};
 use super::gpu::Gpu;
+use super::waiting::may_be_at_work;
 use crate::error::{Kind, Result, ensure};
 use crate::log::say;
 use crate::platform::cpu::segments::{MemfdSegment, create_alone, create_shared};
@@ -58,8 +59,8 @@ impl HostSegment {
         let Some(memory) = self.memory.take() else {
             return outcome;
         };
-        if self.registered.gpu.is_inherited() {
-            // A forked child never got the mapping; at its addresses may be something of the child's.
+        // A forked child never got the mapping; at its addresses may be something of the child's.
+        if self.registered.gpu.is_inherited() || may_be_at_work(&outcome) {
             std::mem::forget(memory);
             return outcome;
         }
@@ -155,12 +156,16 @@ impl Registered {
 
     /// Waits for the GPU, then takes the ranges from it.
     /// # Errors
-    /// CUDA_ERROR, the first one; all ranges are taken back all the same.
+    /// CUDA_ERROR, the first one; all ranges are taken back all the same. Where the GPU [`may_be_at_work`], none is.
     fn take_back(&mut self) -> Result<()> {
         if self.pieces.is_empty() {
             return Ok(());
         }
         let mut outcome = self.gpu.synchronize();
+        if may_be_at_work(&outcome) {
+            self.pieces.clear();
+            return outcome;
+        }
         self.gpu.check_alive()?;
         let _entered = self.gpu.enter();
         for piece in std::mem::take(&mut self.pieces) {

@@ -163,31 +163,11 @@ fn sorted_row_bytes(rows: u64) -> u32 {
 
 impl CudaPlatform {
     /// Rows of the host's memory are changed by few blocks, which keep the bus busy and stay close to each other.
-    fn step_blocks(&self, step: &Step<'_>, launch: Launch) -> u32 {
+    fn step_blocks(&self, step: &Step<'_>, on_host: bool, launch: Launch) -> u32 {
         match launch.sms {
             Some(sms) => blocks(sms),
-            None if step.cache.is_none() && self.gpu.is_on_host(step.table.address) => {
-                blocks(self.multiprocessors())
-            }
+            None if step.cache.is_none() && on_host => blocks(self.multiprocessors()),
             None => ALL_BLOCKS,
-        }
-    }
-
-    fn row_lists(&self, step: &Step<'_>, base: Address) -> (RowLists, usize) {
-        RowLists::cut(base, step, self.gpu.is_on_host(step.table.address))
-    }
-
-    /// Rows of the host's memory are best changed in their order; others come together quicker in any order. Where a cache has
-    /// most of them, the few others are brought into theirs when they are known.
-    fn ascends(&self, step: &Step<'_>) -> u32 {
-        u32::from(step.cache.is_none() && self.gpu.is_on_host(step.table.address))
-    }
-
-    /// The zeros that a step counts its rows of the host's memory in, if others are in a cache.
-    fn spare_zeros(&self, step: &Step<'_>) -> u32 {
-        match step.cache.is_some() && self.gpu.is_on_host(step.table.address) {
-            true => 1 << order_bits(step.ids.count),
-            false => 0,
         }
     }
 
@@ -208,17 +188,16 @@ impl LearningKernels for CudaPlatform {
         if step.ids.count == 0 {
             return Ok(0);
         }
+        let on_host = self.gpu.is_on_host(step.table.address);
         let mut group_bytes = 0;
         let group = GroupArgs {
             needed_bytes: &mut group_bytes,
-            ascends: self.ascends(step),
-            spare: self.spare_zeros(step),
-            ..group_args(step)?
+            ..group_args(step, on_host)?
         };
         let change = step_args(step)?;
         let _entered = self.gpu.enter()?;
         kernels::group(&group, Stream::default())?;
-        let (_, list_bytes) = self.row_lists(step, Address::NULL);
+        let (_, list_bytes) = RowLists::cut(Address::NULL, step, on_host);
         Ok(self.change_bytes(&change)? + list_bytes + group_bytes as usize)
     }
 
@@ -229,22 +208,21 @@ impl LearningKernels for CudaPlatform {
         let _entered = self.gpu.enter()?;
         let mut change = step_args(step)?;
         let change_bytes = self.change_bytes(&change)?;
-        let (mut lists, list_bytes) =
-            self.row_lists(step, launch.workspace.address.offset_bytes(change_bytes));
+        let on_host = self.gpu.is_on_host(step.table.address);
+        let lists_at = launch.workspace.address.offset_bytes(change_bytes);
+        let (mut lists, list_bytes) = RowLists::cut(lists_at, step, on_host);
         let before_group = change_bytes + list_bytes;
         check_workspace("the gradient step", launch.workspace, before_group)?;
         change.scratch = launch.workspace.address;
         change.scratch_bytes = change_bytes as u64;
-        change.blocks = self.step_blocks(step, launch);
+        change.blocks = self.step_blocks(step, on_host, launch);
         let group = GroupArgs {
             scratch: launch.workspace.address.offset_bytes(before_group),
             scratch_bytes: (launch.workspace.bytes - before_group) as u64,
             rows_at: &mut change.sorted_rows,
             positions_at: &mut change.positions,
             zeros_at: &mut change.zeros,
-            ascends: self.ascends(step),
-            spare: self.spare_zeros(step),
-            ..group_args(step)?
+            ..group_args(step, on_host)?
         };
         kernels::group(&group, launch.stream)?;
         if let Some(view) = step.cache {
@@ -289,8 +267,10 @@ impl LearningKernels for CudaPlatform {
     }
 }
 
-/// Everything but where the results go.
-fn group_args(step: &Step<'_>) -> Result<GroupArgs> {
+/// Everything but where the results go, of a table in the host's memory or not. Such rows are best changed in their order; others
+/// come together quicker in any order. Where a cache has most of them, the few others are brought into theirs when they are
+/// known, counted in spare zeros.
+fn group_args(step: &Step<'_>, on_host: bool) -> Result<GroupArgs> {
     ensure!(
         step.ids.count <= MOST_SORTED,
         NotSupported,
@@ -334,9 +314,12 @@ fn group_args(step: &Step<'_>) -> Result<GroupArgs> {
         positions_at: null_mut(),
         zeros_at: null_mut(),
         id_bytes: step.ids.dtype.size_bytes() as u32,
-        ascends: 0,
+        ascends: u32::from(on_host && step.cache.is_none()),
         lots: step.lots.len() as u32,
-        spare: 0,
+        spare: match on_host && step.cache.is_some() {
+            true => 1 << order_bits(step.ids.count),
+            false => 0,
+        },
         lot_firsts: of_lots(|lot| lot.first),
         lot_positions: of_lots(|lot| lot.row),
     })
@@ -449,7 +432,7 @@ mod tests {
 
     #[test]
     fn arguments_are_those_of_the_step() {
-        let group = group_args(&step()).unwrap();
+        let group = group_args(&step(), false).unwrap();
         assert_eq!(
             (group.lots, group.lot_firsts[1], group.lot_positions[..3].to_vec()),
             (2, 4, vec![5, 20, 0])
@@ -537,6 +520,16 @@ mod tests {
             ..RowLists::default()
         };
         assert_eq!(RowLists::cut(base, &sgd, true), (lists, 0x400));
+        // The host's rows in their order; few of them where a cache has the others.
+        let order = |step: &Step<'_>, on_host| {
+            let args = group_args(step, on_host).unwrap();
+            (args.ascends, args.spare)
+        };
+        assert_eq!([order(&step(), false), order(&step(), true)], [(0, 0), (1, 0)]);
+        assert_eq!(
+            [order(&adam, false), order(&adam, true)],
+            [(0, 0), (0, 1 << order_bits(adam.ids.count))]
+        );
         let cases = [(1, 4), (u64::from(u32::MAX), 4), (1 << 32, 8), (1 << 40, 8)];
         assert_eq!(
             cases.map(|(rows, _)| sorted_row_bytes(rows)),
@@ -550,21 +543,24 @@ mod tests {
             first: 0,
             row: MOST_GRADIENT_ROWS - 6,
         }];
-        let error = group_args(&Step { lots: &far, ..step() }).unwrap_err();
+        let error = group_args(&Step { lots: &far, ..step() }, false).unwrap_err();
         assert_eq!(error.kind, Kind::Logic);
         let crowd = [Lot { first: 0, row: 0 }; MOST_LOTS + 1];
         assert_eq!(
-            group_args(&Step {
-                lots: &crowd,
-                ..step()
-            })
+            group_args(
+                &Step {
+                    lots: &crowd,
+                    ..step()
+                },
+                false
+            )
             .unwrap_err()
             .kind,
             Kind::Logic
         );
         let mut many = step();
         many.ids.count = MOST_SORTED + 1;
-        assert_eq!(group_args(&many).unwrap_err().kind, Kind::NotSupported);
+        assert_eq!(group_args(&many, false).unwrap_err().kind, Kind::NotSupported);
         let long = Step {
             cols: MOST_COLS,
             ..step()

@@ -33,20 +33,23 @@ impl Mailboxes {
         Ok(Mailbox {
             home: self,
             block: Some(block),
+            was_read: false,
         })
     }
 }
 
-/// A block in use.
+/// A block in use. It is kept for other calls once it was read: until then work may be under way that writes to it.
 pub struct Mailbox<'a> {
     home: &'a Mailboxes,
     block: Option<Block>,
+    was_read: bool,
 }
 
 impl Mailbox<'_> {
     /// What the kernels wrote, once the stream has passed them: the first `words` words.
-    pub fn read(&self, words: usize) -> Vec<u64> {
+    pub fn read(&mut self, words: usize) -> Vec<u64> {
         assert!(words <= self.words);
+        self.was_read = true;
         (0..words)
             // SAFETY: inside the block; the GPU's writes are over, and were of whole words.
             .map(|i| unsafe { (self.address as *const u64).add(i).read_volatile() })
@@ -68,8 +71,10 @@ impl Deref for Mailbox<'_> {
 
 impl Drop for Mailbox<'_> {
     fn drop(&mut self) {
-        let mut free = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
-        free.extend(self.block.take());
+        if self.was_read {
+            let mut free = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
+            free.extend(self.block.take());
+        }
     }
 }
 

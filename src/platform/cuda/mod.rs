@@ -47,8 +47,8 @@ use super::caching::CacheKernels;
 use super::graph::GraphKernels;
 use super::learning::LearningKernels;
 use super::{
-    Bootstrap, Fabric, Kernels, Mark, Member, Platform, Reach, Segments, Stream, Transport, TransportChoice,
-    Words,
+    Bootstrap, Fabric, Kernels, Mark, Member, Platform, Reach, Segments, Stream, StreamName, Transport,
+    TransportChoice, Words,
 };
 use crate::error::{Result, ensure, fail};
 use crate::log::say;
@@ -299,6 +299,11 @@ impl Platform for CudaPlatform {
 
     fn check_stream(&self, stream: Stream) -> Result<()> {
         self.gpu.check_stream(stream)
+    }
+
+    fn name_of(&self, stream: Stream) -> StreamName {
+        let number = self.gpu.number_of(stream).map(StreamName::Number);
+        number.unwrap_or_else(|| StreamName::Handle(stream, std::thread::current().id()))
     }
 
     fn is_capturing(&self, stream: Stream) -> Result<bool> {

@@ -223,7 +223,7 @@ impl Kernels for CudaPlatform {
     ) -> Result<Vec<u64>> {
         let needed = self.bucket_workspace_bytes(indices, start_rows, bucket_count)?;
         check_workspace("splitting ids by owner", launch.workspace, needed)?;
-        let counts = self.mailboxes.take(&self.gpu, bucket_count)?;
+        let mut counts = self.mailboxes.take(&self.gpu, bucket_count)?;
         let args = BucketArgs {
             bucket_of_owner: bucket_of_owner.as_ptr(),
             ids_out: ids,
@@ -265,7 +265,7 @@ impl Kernels for CudaPlatform {
     ) -> Result<u64> {
         let needed = self.unique_workspace_bytes(indices, rows)?;
         check_workspace("finding distinct ids", launch.workspace, needed)?;
-        let distinct = self.mailboxes.take(&self.gpu, 1)?;
+        let mut distinct = self.mailboxes.take(&self.gpu, 1)?;
         let args = UniqueArgs {
             unique,
             slots,

@@ -6,6 +6,7 @@ use super::gpu::Gpu;
 use super::handover::{Handover, Ticket, exchange};
 use super::host::HostSegment;
 use super::vmm::{Physical, Range};
+use super::waiting::may_be_at_work;
 use crate::error::{Error, Kind, Result, ensure};
 use crate::kinds::Location;
 use crate::platform::pages::PagePlan;
@@ -159,9 +160,12 @@ impl Segment for DeviceSegment {
     }
 
     /// Unmapping does not wait for kernels, so every GPU is done before any memory goes; and memory goes after the others
-    /// have let go of it.
+    /// have let go of it. A rank that cannot tell whether its GPU is done keeps its mapping until the process ends.
     fn release(mut self: Box<Self>, boot: Option<&dyn Bootstrap>) -> Result<()> {
         let mut outcome = self.gpu.synchronize();
+        if may_be_at_work(&outcome) {
+            std::mem::forget(self.range.take());
+        }
         if let Some(boot) = boot {
             outcome = outcome.and(boot.barrier());
         }
@@ -186,8 +190,8 @@ impl Segment for DeviceSegment {
 
 impl Drop for DeviceSegment {
     fn drop(&mut self) {
-        if self.range.is_some() {
-            let _ = self.gpu.synchronize();
+        if self.range.is_some() && may_be_at_work(&self.gpu.synchronize()) {
+            std::mem::forget(self.range.take());
         }
     }
 }

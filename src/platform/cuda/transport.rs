@@ -126,7 +126,10 @@ impl CudaPlatform {
                  different streams for the two, or they may wait for each other for ever"
             );
         }
+        // Copies wait for nobody on the GPU.
+        let tenant = tenant.filter(|_| picked != Pick::Local);
         let over_nccl = || {
+            let tenant = tenant;
             let made = self.make_nccl_transport(boot)?;
             if let Some(tenant) = tenant {
                 let _ = self.exchanges.set(tenant);

@@ -4,7 +4,7 @@
 
 use super::functions::{CUDA_ERROR_NOT_READY, CUDA_ERROR_OPERATING_SYSTEM};
 use super::gpu::Gpu;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::platform::Stream;
 use cudarc::driver::sys::{CUevent, CUstream};
 use std::ffi::c_int;
@@ -12,21 +12,29 @@ use std::time::{Duration, Instant};
 
 /// Between two questions: far less than a wait that a driver would sleep in.
 const PAUSE: Duration = Duration::from_micros(20);
-/// How long a wait for a whole context is tried again: longer than what one enqueues, and no longer than ranks wait for a death.
-const MOST_TRIES: Duration = Duration::from_secs(10);
+/// How long the system may go on refusing: longer than what one enqueues takes, and no longer than ranks wait for a death.
+const MOST_REFUSAL: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
 
 /// A call of the driver, and its code.
 struct Outcome(&'static str, c_int);
 
-/// Asks until there is another code than `pending`, or `until`.
-fn ask(pending: c_int, until: Option<Instant>, mut question: impl FnMut() -> c_int) -> c_int {
+/// Asks until the answer is neither "not ready" nor, for [`MOST_REFUSAL`], that the system refused something.
+fn ask(mut question: impl FnMut() -> c_int) -> c_int {
+    let until = Instant::now() + MOST_REFUSAL;
     loop {
-        let code = question();
-        if code != pending || until.is_some_and(|until| Instant::now() >= until) {
-            return code;
+        match question() {
+            CUDA_ERROR_NOT_READY => {}
+            CUDA_ERROR_OPERATING_SYSTEM if Instant::now() < until => {}
+            code => return code,
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// Whether the GPU may still be at work that a wait was for: then what the work uses has to stay where it is. A wait that fails
+/// otherwise finds the context at its end, and no work in it.
+pub(super) fn may_be_at_work(waited: &Result<()>) -> bool {
+    matches!(waited, Err(error) if error.kind == Kind::System)
 }
 
 impl Gpu {
@@ -36,11 +44,8 @@ impl Gpu {
     pub fn synchronize(&self) -> Result<()> {
         let _entered = self.enter()?;
         // Whether a whole context is done cannot be asked; but once it is, the driver needs nothing to wait with.
-        let until = Some(Instant::now() + MOST_TRIES);
         // SAFETY: a context is current.
-        let code = ask(CUDA_ERROR_OPERATING_SYSTEM, until, || unsafe {
-            (self.functions.cuCtxSynchronize)()
-        });
+        let code = ask(|| unsafe { (self.functions.cuCtxSynchronize)() });
         self.functions.check("cuCtxSynchronize", code)
     }
 
@@ -78,9 +83,7 @@ impl Gpu {
 
     fn or_ask(&self, waited: Outcome, call: &str, question: impl FnMut() -> c_int) -> Result<()> {
         match waited {
-            Outcome(_, CUDA_ERROR_OPERATING_SYSTEM) => self
-                .functions
-                .check(call, ask(CUDA_ERROR_NOT_READY, None, question)),
+            Outcome(_, CUDA_ERROR_OPERATING_SYSTEM) => self.functions.check(call, ask(question)),
             Outcome(call, code) => self.functions.check(call, code),
         }
     }

@@ -3,7 +3,7 @@ use super::*;
 use crate::error::Kind;
 use crate::kinds::DType;
 use crate::platform::process::in_a_forked_child;
-use crate::platform::{Indices, Kernels, Launch, Places, Platform, Rows, Stream, Table};
+use crate::platform::{Indices, Kernels, Launch, Places, Platform, Rows, Stream, StreamName, Table};
 use crate::span::Address;
 
 fn seated(change: impl FnOnce(&mut Desk)) -> Arc<World> {
@@ -83,6 +83,21 @@ fn the_current_context_names_the_device_and_comes_back() {
         }
     }
     drop((gpu, other));
+    assert_eq!(world.alive(), "");
+}
+
+/// What tells streams apart is the driver's number, else handle and thread.
+#[test]
+fn streams_are_told_apart_by_their_numbers() {
+    let world = seated(|_| {});
+    let platform = CudaPlatform::new(bound().unwrap());
+    let name = |handle| platform.name_of(Stream(handle));
+    assert_eq!(name(0x100), StreamName::Number(0x100));
+    assert_eq!(name(2), StreamName::Number(0x10_0000));
+    desk(|d| d.failure = Some(("cuStreamGetId", 0, fake::UNKNOWN)));
+    let mine = name(2);
+    assert_eq!(mine, StreamName::Handle(Stream(2), std::thread::current().id()));
+    drop(platform);
     assert_eq!(world.alive(), "");
 }
 
