@@ -223,8 +223,9 @@ wholememory_error_code_t wholememory_embedding_writeback_cache(wholememory_embed
                                                                int64_t stream_int);
 
 /**
- * As `wholememory_embedding_writeback_cache`, and empties the cache. To be called after the table was changed by other means (loaded from files,
- * scattered to), since the cache does not notice.
+ * As `wholememory_embedding_writeback_cache`, and empties the cache. To be called before the table is changed by other means (loaded from files,
+ * scattered to), which the cache does not notice; the cache is used again only after the change. Called after the change it overwrites those rows of
+ * the table that a gradient step had changed in the cache. Where there are none (READONLY, or just written back), it may be called after as well.
  */
 wholememory_error_code_t wholememory_embedding_drop_all_cache(wholememory_embedding_t wholememory_embedding,
                                                               int64_t stream_int);

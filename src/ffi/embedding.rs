@@ -389,8 +389,9 @@ pub unsafe extern "C" fn wholememory_embedding_writeback_cache(
     write_back(wholememory_embedding, AfterWriteBack::Keep, stream_int)
 }
 
-/// As `wholememory_embedding_writeback_cache`, and empties the cache. To be called after the table was changed by other means (loaded from files,
-/// scattered to), since the cache does not notice.
+/// As `wholememory_embedding_writeback_cache`, and empties the cache. To be called before the table is changed by other means (loaded from files,
+/// scattered to), which the cache does not notice; the cache is used again only after the change. Called after the change it overwrites those rows of
+/// the table that a gradient step had changed in the cache. Where there are none (READONLY, or just written back), it may be called after as well.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_embedding_drop_all_cache(
     wholememory_embedding: wholememory_embedding_t,
