@@ -79,7 +79,9 @@ fn build_kernels() -> Result<(), String> {
             toolkit.build()?;
             toolkit.link()
         }
-        Err(reason) if wish == "require" => Err(format!("WHOLEMEMORY_NVCC=require, but {reason}")),
+        Err(reason) if wish == "require" => Err(format!(
+            "WHOLEMEMORY_NVCC=require, but {reason} (scripts/get-cuda fetches one)"
+        )),
         Err(reason) => {
             println!(
                 "cargo::warning={reason}; building without CUDA kernels (scripts/get-cuda fetches a compiler, \

@@ -39,7 +39,7 @@ impl CachePolicy {
             ensure!(
                 self.location() == Some(Location::Device),
                 InvalidInput,
-                "a cache on the embedding's own communicator must be in DEVICE memory, its memory_location is {}",
+                "a cache on the embedding's own communicator must be in DEVICE memory (1), its memory_location is {} (HOST is 2)",
                 self.location as i32
             );
             ensure!(

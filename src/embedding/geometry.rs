@@ -132,18 +132,26 @@ impl Geometry {
                 .checked_mul(ranks)
                 .ok_or_else(too_large)?,
         };
+        let dealt = block_rows != 0 && ranks > 1;
         let allocated_rows = match wish.cache {
             None => user_rows,
-            Some((ratio, cache_ranks)) => user_rows
-                .checked_next_multiple_of(covered_rows(ratio) * cache_ranks as u64)
-                .ok_or_else(too_large)?,
+            Some((ratio, cache_ranks)) => {
+                let unit_rows = covered_rows(ratio) * cache_ranks as u64;
+                let mut rows = user_rows
+                    .checked_next_multiple_of(unit_rows)
+                    .ok_or_else(too_large)?;
+                // Parts of the table end elsewhere than those of a cache with other ranks, and the last of them may be short.
+                while dealt && rows_of_last_rank(rows, ranks) < user_rows / ranks {
+                    rows = rows.checked_add(unit_rows).ok_or_else(too_large)?;
+                }
+                rows
+            }
         };
         let stride = padded(matrix.cols as u64, matrix.dtype);
         allocated_rows
             .checked_mul(stride)
             .filter(|elements| *elements <= i64::MAX as u64)
             .ok_or_else(too_large)?;
-        let dealt = block_rows != 0 && ranks > 1;
         Ok(Geometry {
             logical_rows,
             // Rows dealt to partitions that are longer because of a cache lie all over what is allocated.
@@ -196,6 +204,11 @@ impl Geometry {
             None => self.user_rows,
         }
     }
+}
+
+/// What the last of `ranks` holds where every other one holds as many as the first.
+fn rows_of_last_rank(rows: u64, ranks: u64) -> u64 {
+    rows.saturating_sub(rows.div_ceil(ranks).saturating_mul(ranks - 1))
 }
 
 /// Rows of every rank if `rows` are dealt to `ranks` in blocks of `block_rows`.
@@ -357,6 +370,30 @@ mod tests {
     }
 
     proptest! {
+        /// Of a cache with any other ranks: every row has a place of its own, in the part of the rank it is dealt to.
+        #[test]
+        fn dealt_rows_have_places_whatever_ranks_cache_them(
+            rows in 1u64..3000, block in 1u64..40, ranks in 2u64..9, cache_ranks in 1usize..9, ratio in 0.02f32..1.0
+        ) {
+            let description = matrix(rows as i64, 4, DType::Float);
+            let asked = Wish {
+                round_robin_size: block as i32,
+                cache: Some((ratio, cache_ranks)),
+                ..wish(&description, ranks as usize)
+            };
+            let geometry = Geometry::new(&asked).unwrap();
+            let map = geometry.round_robin.unwrap();
+            let all = geometry.allocated_rows;
+            prop_assert_eq!(all % (covered_rows(ratio) * cache_ranks as u64), 0);
+            prop_assert_eq!(map.rank_rows, all.div_ceil(ranks));
+            let mut seen = std::collections::BTreeSet::new();
+            for id in 0..rows {
+                let (row, owner) = (map.row(id as i64) as u64, id / block % ranks);
+                prop_assert!(seen.insert(row), "{} twice", row);
+                prop_assert!((owner * map.rank_rows..((owner + 1) * map.rank_rows).min(all)).contains(&row), "{} at {}", id, row);
+            }
+        }
+
         /// Dealing blocks one by one gives the same rows, each once, each with its owner.
         #[test]
         fn round_robin_deals_blocks(rows in 1u64..200, block in 1u64..20, ranks in 2u64..6) {

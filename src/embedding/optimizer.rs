@@ -34,6 +34,16 @@ pub struct Optimizer {
 }
 
 impl OptimizerKind {
+    /// As the headers have it, behind `WHOLEMEMORY_OPT_`.
+    fn name(self) -> &'static str {
+        match self {
+            OptimizerKind::Sgd => "SGD",
+            OptimizerKind::LazyAdam => "LAZY_ADAM",
+            OptimizerKind::RmsProp => "RMSPROP",
+            OptimizerKind::AdaGrad => "ADAGRAD",
+        }
+    }
+
     /// The parameters that the optimizer has.
     fn parameters(self) -> &'static [usize] {
         match self {
@@ -70,8 +80,11 @@ impl Optimizer {
         let Some(kind) = found else {
             fail!(
                 NotImplemented,
-                "optimizer_type is {}; there are 1 SGD, 2 LAZY_ADAM, 3 RMSPROP, 4 ADAGRAD",
-                optimizer_type as i32
+                "optimizer_type is {}; there are {}",
+                optimizer_type as i32,
+                OptimizerKind::ALL
+                    .map(|kind| format!("{} {}", kind as u32, kind.name()))
+                    .join(", ")
             );
         };
         Ok(Optimizer {
@@ -93,8 +106,8 @@ impl Optimizer {
         ensure!(
             found.is_some(),
             InvalidInput,
-            "parameter_name is \"{name}\"; {:?} has {}",
-            self.kind,
+            "parameter_name is \"{name}\"; {} has {} (the learning rate is an argument of the step)",
+            self.kind.name(),
             own.iter()
                 .map(|place| PARAMETERS[*place].0)
                 .collect::<Vec<_>>()

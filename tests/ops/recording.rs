@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use wholegraph::comm::{Communicator, UniqueId};
-use wholegraph::embedding::{Access, CachePolicy, Embedding, Request};
+use wholegraph::embedding::{Access, CachePolicy, Embedding, Optimizer, Request};
 use wholegraph::error::{Error, Kind, Result};
 use wholegraph::kinds::{DType, Location, MemoryType};
 use wholegraph::ops;
@@ -17,7 +17,7 @@ use wholegraph::ops::{Gradients, apply_gradients};
 use wholegraph::platform::caching::{AfterWriteBack, CacheKernels};
 use wholegraph::platform::cpu::CpuPlatform;
 use wholegraph::platform::graph::GraphKernels;
-use wholegraph::platform::learning::LearningKernels;
+use wholegraph::platform::learning::{LearningKernels, OptimizerKind};
 use wholegraph::platform::{
     Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Selected, Stream,
     Table as KernelTable, Transport,
@@ -511,6 +511,56 @@ fn a_rank_that_records_or_cannot_work_is_refused_alone() {
         one_records_a_cached_gather(&comm, streams);
         comm.destroy().unwrap();
     });
+}
+
+/// Who changes a cache has a turn among streams, which a recording has not: also a single rank's step is refused, and changes
+/// nothing. Without a cache it is not.
+#[test]
+fn a_single_rank_records_steps_without_a_cache_alone() {
+    let streams = Arc::new(Streams::default());
+    let bound: Arc<dyn Member> = streams.clone();
+    let comm = Communicator::create_on(&UniqueId::create().unwrap(), 0, 1, || Ok(bound)).unwrap();
+    for cached in [true, false] {
+        let policy = CachePolicy {
+            comm: comm.clone(),
+            memory_type: MemoryType::Continuous.raw(),
+            location: Location::Device.raw(),
+            access: Access::ReadWrite as u32,
+            ratio: 0.5,
+        };
+        let request = Request {
+            description: describe(&[ROWS, 4], &[4, 1], 0, DType::Float),
+            memory_type: MemoryType::Continuous.raw(),
+            location: Location::Host.raw(),
+            policy: cached.then_some(policy),
+            partition: None,
+            sms: -1,
+            round_robin_size: 0,
+            rmm_enabled: false,
+        };
+        let embedding = Embedding::create(&comm, Ok(request)).unwrap();
+        embedding
+            .set_optimizer(Ok(Some(Arc::new(
+                Optimizer::new(OptimizerKind::Sgd as u32).unwrap(),
+            ))))
+            .unwrap();
+        let mut ids = Ids::new(DType::Int64, &(0..ROWS).collect::<Vec<_>>(), 0);
+        let mut gradients = Grid::new(DType::Float, ROWS as usize, 4, 4, 0);
+        let (ids, gradients) = (ids.operand(), gradients.operand());
+        let step = |own| embedding.apply_gradients(Ok((&ids, &gradients)), true, 0.25, &Heap::default(), own);
+        let (done, used) = streams.watch(RECORDING, step);
+        match cached {
+            true => {
+                assert_refused(done, &used, (RECORDING, Kind::NotSupported));
+                let state = embedding.cache_state().unwrap();
+                assert_eq!((state.counters.lookups, state.counters.loads), (0, 0));
+            }
+            false => done.unwrap(),
+        }
+        step(WORKING).unwrap();
+        embedding.release().unwrap();
+    }
+    comm.destroy().unwrap();
 }
 
 #[test]

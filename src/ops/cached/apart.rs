@@ -29,10 +29,11 @@ impl CachedCall<'_> {
         let reads_alone = table.route() == Route::Mapped
             || table.route() == Route::Direct && table.communicator().size() == 1;
         if reads_alone {
-            return adjusted.and(self.read_mapped(leases, plan, !adjust));
+            return adjusted.and_then(|()| self.read_mapped(leases, plan, !adjust));
         }
-        let listed = match (leases, plan) {
-            (Some(leases), Some(plan)) => self.list_misses(leases, plan, !adjust).map(Some),
+        // Who fails gets no rows.
+        let listed = match (&adjusted, leases, plan) {
+            (Ok(()), Some(leases), Some(plan)) => self.list_misses(leases, plan, !adjust).map(Some),
             _ => Ok(None),
         };
         let (missed, listed) = kept_apart(listed);

@@ -216,11 +216,11 @@ impl<'a> CachedCall<'a> {
             meet(&session, stream)?;
             Ok(())
         };
-        let read = self.read_mapped(leases, plan, !adjust);
+        let read = adjusted.and_then(|()| self.read_mapped(leases, plan, !adjust));
         if meets {
             meet(&session, stream)?;
         }
-        adjusted.and(read)
+        read
     }
 
     /// Adjusts and reads, for the only rank.

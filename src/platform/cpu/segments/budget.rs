@@ -63,7 +63,12 @@ impl Budget {
     /// # Errors
     /// COMMUNICATION_ERROR for bytes that [`Budget::encode`] did not write.
     pub fn decode(bytes: &[u8]) -> Result<Budget> {
-        let unreadable = || Error::new(Kind::Communication, "a rank sent unreadable memory limits");
+        let unreadable = || {
+            Error::new(
+                Kind::Communication,
+                "a rank sent unreadable memory limits: it is in another call, or was given another value of what all ranks pass alike (adjust_cache)",
+            )
+        };
         let mut rest = bytes;
         let mut number = || -> Result<u64> {
             let (head, tail) = rest.split_first_chunk::<8>().ok_or_else(unreadable)?;
