@@ -1,6 +1,6 @@
-//! Waits for a GPU. Where the driver wants to sleep it may need a descriptor, and a process that has none left is refused
-//! (CUDA_ERROR_OPERATING_SYSTEM, seen of `cuEventSynchronize`). The work is under way and its end can be asked for, so such a
-//! wait asks until it is there: results must not depend on how many files a client has open.
+//! Waits for a GPU. A driver that finds no descriptor for what it waits with answers CUDA_ERROR_OPERATING_SYSTEM. Where the work
+//! goes on all the same its end can be asked for, and so it is: results should not depend on how many files a client has open.
+//! But questions have been refused as well, for as long as there was no descriptor; such a wait fails after some seconds.
 
 use super::functions::{CUDA_ERROR_NOT_READY, CUDA_ERROR_OPERATING_SYSTEM};
 use super::gpu::Gpu;
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Between two questions: far less than a wait that a driver would sleep in.
 const PAUSE: Duration = Duration::from_micros(20);
-/// How long the system may go on refusing: longer than what one enqueues takes, and no longer than ranks wait for a death.
-const MOST_REFUSAL: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
+/// How long the system may go on refusing: longer than what one enqueues takes, and less than ranks wait for one that died.
+const MOST_REFUSAL: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 3_000 });
 
 /// A call of the driver, and its code.
 struct Outcome(&'static str, c_int);
@@ -40,7 +40,7 @@ pub(super) fn may_be_at_work(waited: &Result<()>) -> bool {
 impl Gpu {
     /// Waits until the GPU has done all work of this process.
     /// # Errors
-    /// CUDA_ERROR; SYSTEM_ERROR where the driver is refused what it waits with, and the work is not done 10 s later.
+    /// CUDA_ERROR; SYSTEM_ERROR where the driver is refused what it waits with, and the work is not done 3 s later.
     pub fn synchronize(&self) -> Result<()> {
         let _entered = self.enter()?;
         // Whether a whole context is done cannot be asked; but once it is, the driver needs nothing to wait with.
