@@ -10,7 +10,7 @@ pub use args::{
 use super::CudaPlatform;
 use super::kernels;
 use super::launch::{self, ALL_BLOCKS, RowsArgs, TableArgs, first_base, rows_args};
-use super::learning::RowLists;
+use super::row_lists::RowLists;
 use super::rows::check_workspace;
 use crate::error::Result;
 use crate::kinds::DType;

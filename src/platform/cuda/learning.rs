@@ -5,6 +5,7 @@ use super::CudaPlatform;
 use super::cache::order_bits;
 use super::kernels;
 use super::launch::{ALL_BLOCKS, blocks};
+use super::row_lists::RowLists;
 use super::rows::{MOST_SORTED, check_workspace};
 use crate::error::{Result, ensure};
 use crate::platform::learning::{
@@ -28,7 +29,7 @@ const HOME_BLOCKS: u32 = 16;
 const GROUP_WINDOW: usize = 64;
 
 /// Scratch arrays begin at multiples of this.
-const SCRATCH_ALIGNMENT_BYTES: usize = 256;
+pub(super) const SCRATCH_ALIGNMENT_BYTES: usize = 256;
 
 /// `wmk_group_args`.
 #[repr(C)]
@@ -109,51 +110,9 @@ pub struct SetArgs {
     pub reserved: u32,
 }
 
-/// Where the rows of a step are, if its table has a cache: arrays with one entry a gradient; NULL for those that are not needed.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RowLists {
-    pub places: Address,
-    pub state_sources: Address,
-    pub state_targets: Address,
-    /// The rows without a line, of a table in the host's memory.
-    pub home_heads: Address,
-    pub home_count: Address,
-    pub home_turns: Address,
-    /// What [`GroupArgs::spare`] zeros the sort of the ids leaves.
-    pub home_buckets: Address,
-}
-
 /// Where [`GroupArgs`] leaves the zeros behind those of its windows.
 fn spare_zeros(zeros: Address, count: usize) -> Address {
     zeros.offset_bytes((count / GROUP_WINDOW + 1) * size_of::<u32>())
-}
-
-impl RowLists {
-    /// Cut from `base` on, and the bytes they take.
-    fn cut(base: Address, step: &Step<'_>, on_host: bool) -> (RowLists, usize) {
-        let count = step.ids.count;
-        let mut lists = RowLists::default();
-        if step.cache.is_none() {
-            return (lists, 0);
-        }
-        let mut end_bytes = 0;
-        let mut take = |bytes: usize| {
-            let at = base.offset_bytes(end_bytes);
-            end_bytes = (end_bytes + bytes).next_multiple_of(SCRATCH_ALIGNMENT_BYTES);
-            at
-        };
-        lists.places = take(count * size_of::<u64>());
-        if !step.states.is_empty() {
-            lists.state_sources = take(count * size_of::<u64>());
-            lists.state_targets = take(count * size_of::<u64>());
-        }
-        if on_host {
-            lists.home_heads = take(count * size_of::<u32>());
-            lists.home_count = take(size_of::<u32>());
-            lists.home_turns = take(count * size_of::<u64>());
-        }
-        (lists, end_bytes)
-    }
 }
 
 /// Bytes that number a row among `rows` and one more (`wmk_group`).

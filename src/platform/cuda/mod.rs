@@ -28,6 +28,7 @@ mod mark;
 pub mod nccl;
 mod probe;
 mod properties;
+mod row_lists;
 mod rows;
 mod scratch;
 mod segments;
