@@ -40,6 +40,8 @@ static void look_up(void) {
 
 static const char* const modes[] = {"global", "thread-local", "relaxed"};
 enum { MODES = 3, BLOCKING = 0, NON_BLOCKING = 1 };
+/* CU_STREAM_PER_THREAD. */
+static void* const PER_THREAD = (void*)2;
 
 /* Scratch that stays until the end, since replays use it again. */
 typedef struct { wholememory_env_func_t fns; void* blocks[16]; int count, creates, destroys; } keeper;
@@ -206,13 +208,14 @@ static void scatters(wm_rank* r, wm_table* t, int mode) {
   wm_array_drop(&in);
 }
 
-/* Ranks that meet on the host: what records is refused alone, once by one rank and once by all, and the recording goes on. */
-static void refused(wm_rank* r, wm_table* t, wm_table* mapped, int mode, int who) {
+/* Ranks that meet on the host: what records is refused alone, once by one rank and once by all, and the recording goes on. Also in the
+ * thread's own default stream, which is where a refused rank takes part otherwise. */
+static void refused(wm_rank* r, wm_table* t, wm_table* mapped, int mode, int who, bool own_default) {
   bool records = who < 0 || r->rank == who;
   lookup l = lookup_make(t, 50), other = lookup_make(mapped, 60);
   keeper* scratch = keeper_make();
-  void* stream;
-  REQUIRE(gpu.stream_create(&stream, NON_BLOCKING) == 0);
+  void* stream = PER_THREAD;
+  if (!own_default) REQUIRE(gpu.stream_create(&stream, NON_BLOCKING) == 0);
   lookup_prepare(&l, 9);
   lookup_prepare(&other, 9);
   start_recording(r, records ? stream : NULL, mode);
@@ -230,7 +233,7 @@ static void refused(wm_rank* r, wm_table* t, wm_table* mapped, int mode, int who
     CHECK_EQ(gpu.stream_synchronise(stream), 0);
     lookup_check(&l, "a gather beside one that is refused");
   }
-  CHECK_EQ(gpu.stream_destroy(stream), 0);
+  if (!own_default) CHECK_EQ(gpu.stream_destroy(stream), 0);
   keeper_drop(scratch);
   lookup_drop(&l);
   lookup_drop(&other);
@@ -399,7 +402,7 @@ static void body(wm_rank* r) {
     bool together = kind->type == WHOLEMEMORY_MT_DISTRIBUTED || kind->type == WHOLEMEMORY_MT_HIERARCHY;
     for (int mode = 0; mode < MODES; mode++) {
       if (together && r->size > 1 && !meets_on_streams(r, comm)) {
-        for (int who = -1; who < r->size; who++) refused(r, &t, &mapped, mode, who);
+        for (int who = -1; who < r->size; who++) refused(r, &t, &mapped, mode, who, who == mode);
         continue;
       }
       gathers(r, &t, mode, NON_BLOCKING, 500, false);

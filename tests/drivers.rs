@@ -22,6 +22,7 @@ NAMED(cuDeviceGetName) NAMED(cuDeviceGetUuid_v2) NAMED(cuDeviceGetAttribute) NAM
 NAMED(cuDevicePrimaryCtxRetain) NAMED(cuDevicePrimaryCtxRelease_v2) NAMED(cuCtxGetDevice) NAMED(cuCtxPushCurrent_v2)
 NAMED(cuCtxPopCurrent_v2) NAMED(cuCtxSynchronize) NAMED(cuStreamSynchronize) NAMED(cuStreamQuery) NAMED(cuStreamIsCapturing)
 NAMED(cuThreadExchangeStreamCaptureMode) NAMED(cuStreamWaitEvent) NAMED(cuEventQuery)
+NAMED(cuStreamCreate) NAMED(cuStreamDestroy_v2)
 NAMED(cuStreamGetCtx) NAMED(cuEventCreate) NAMED(cuEventRecord) NAMED(cuEventSynchronize) NAMED(cuEventDestroy_v2)
 NAMED(cuMemcpyAsync) NAMED(cuMemcpyHtoD_v2) NAMED(cuMemcpyDtoH_v2) NAMED(cuPointerGetAttributes)
 NAMED(cuMemGetAllocationGranularity) NAMED(cuMemAddressReserve) NAMED(cuMemAddressFree) NAMED(cuMemCreate)

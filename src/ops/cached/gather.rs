@@ -201,17 +201,24 @@ impl<'a> CachedCall<'a> {
             return self.read_alone(leases, plan);
         }
         let adjusted = if adjust {
-            cache.turns.change(self.platform, stream, |ordered| {
+            let mut adjusted = None;
+            let turn = cache.turns.change(self.platform, stream, |ordered| {
                 meet(&session, stream)?;
                 let field = self.field(&session);
                 let (delivery, sent) = self.deliver(&field, &session, plan, leases)?;
-                let adjusted = ordered.and_then(|()| match (leases, &delivery) {
+                let own = ordered.and_then(|()| match (leases, &delivery) {
                     (Some(leases), Some(delivery)) => cache.adjust_to(&cache.view(leases), delivery, stream),
                     _ => Ok(()),
                 });
                 meet(&session, stream)?;
-                Ok(sent.and(adjusted))
-            })?
+                adjusted = Some(sent.and(own));
+                Ok(())
+            });
+            // What fails behind the last meeting concerns this rank alone, and the others meet it again.
+            match adjusted {
+                Some(adjusted) => adjusted.and(turn),
+                None => return turn,
+            }
         } else {
             meet(&session, stream)?;
             Ok(())

@@ -3,6 +3,7 @@
 use crate::error::{Result, ensure};
 use crate::platform::process::epoch;
 use crate::platform::{Mark, Platform, Stream, StreamName};
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Orders threads by a lock, and streams by marks where work goes on after a call. Users of one stream pay for no waiting. A forked
@@ -18,10 +19,13 @@ pub struct Turns {
 struct Marks {
     /// The last change.
     changed: Option<Marked>,
-    /// The last gather of each stream since then.
-    read: Vec<Marked>,
+    /// The last gather of each stream since then, the one that began first in front; at most [`MOST_READERS`].
+    read: VecDeque<Marked>,
     spare: Vec<Box<dyn Mark>>,
 }
+
+/// Streams that have marks of their own. Who makes a stream for every gather must not leave as many marks.
+const MOST_READERS: usize = 32;
 
 struct Marked {
     /// Where it was set.
@@ -60,15 +64,33 @@ impl Marks {
         if let Some(read) = self.read.iter().find(|read| read.stream == user.name) {
             return read.mark.set(user.stream);
         }
+        // The oldest makes room: behind its mark this stream's stands for both.
+        if self.read.len() >= MOST_READERS
+            && let Some(oldest) = self.read.pop_front()
+        {
+            let waited = oldest.mark.hold_back(user.stream);
+            match waited {
+                Ok(()) => self.spare.push(oldest.mark),
+                Err(_) => self.read.push_front(oldest),
+            }
+            waited?;
+        }
         let read = self.mark(platform, user)?;
         self.read.extend(read);
         Ok(())
     }
 
-    fn has_changed(&mut self, platform: &dyn Platform, user: User) -> Result<()> {
-        let before = self.read.drain(..).chain(self.changed.take());
-        self.spare.extend(before.map(|marked| marked.mark));
-        self.changed = self.mark(platform, user)?;
+    /// Whom a change did not wait for (`ordered` false), the next one waits for.
+    fn has_changed(&mut self, platform: &dyn Platform, user: User, ordered: bool) -> Result<()> {
+        let mark = self.mark(platform, user)?;
+        let before = std::mem::replace(&mut self.changed, mark);
+        if !ordered {
+            self.read.extend(before);
+            return Ok(());
+        }
+        let done = self.read.drain(..).chain(before);
+        self.spare.extend(done.map(|marked| marked.mark));
+        self.spare.truncate(MOST_READERS);
         Ok(())
     }
 }
@@ -151,8 +173,9 @@ impl Turns {
         let _turn = self.order.write().unwrap_or_else(PoisonError::into_inner);
         let user = User::of(platform, stream);
         let ordered = self.marks().after_all(user);
+        let in_order = ordered.is_ok();
         let outcome = work(ordered);
-        let marked = self.marks().has_changed(platform, user);
+        let marked = self.marks().has_changed(platform, user, in_order);
         outcome.and_then(|value| marked.map(|()| value))
     }
 }
@@ -163,6 +186,7 @@ mod tests {
     use crate::platform::cpu::CpuPlatform;
     use crate::platform::{Bootstrap, Kernels, Segments, Transport};
     use crate::span::Address;
+    use std::collections::BTreeSet;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -171,22 +195,37 @@ mod tests {
     struct Later {
         made: AtomicUsize,
         asked: AtomicUsize,
+        /// What fails: setting marks, or holding streams back.
+        fails: Arc<AtomicUsize>,
         log: Arc<Mutex<Vec<String>>>,
     }
+
+    const SET: usize = 1;
+    const HOLD: usize = 2;
 
     struct Written {
         /// Where it was set last.
         stream: Mutex<usize>,
+        fails: Arc<AtomicUsize>,
         log: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Written {
+        fn may(&self, what: usize) -> Result<()> {
+            ensure!(self.fails.load(Ordering::Relaxed) != what, Cuda, "{what} fails");
+            Ok(())
+        }
     }
 
     impl Mark for Written {
         fn set(&self, stream: Stream) -> Result<()> {
+            self.may(SET)?;
             *self.stream.lock().unwrap() = stream.0;
             Ok(())
         }
 
         fn hold_back(&self, stream: Stream) -> Result<()> {
+            self.may(HOLD)?;
             let line = format!("{} after {}", stream.0, self.stream.lock().unwrap());
             self.log.lock().unwrap().push(line);
             Ok(())
@@ -235,6 +274,7 @@ mod tests {
             self.made.fetch_add(1, Ordering::Relaxed);
             Ok(Some(Box::new(Written {
                 stream: Mutex::default(),
+                fails: self.fails.clone(),
                 log: self.log.clone(),
             })))
         }
@@ -263,7 +303,8 @@ mod tests {
         assert!(waits().is_empty());
         change(2);
         assert_eq!(waits(), ["2 after 1"]);
-        assert!(later.made.load(Ordering::Relaxed) <= 3, "marks are used again");
+        // Of two readers, a change, and the next change, which has its own before those go.
+        assert!(later.made.load(Ordering::Relaxed) <= 4, "marks are used again");
     }
 
     /// A handle does not always mean the stream that it meant before.
@@ -288,6 +329,53 @@ mod tests {
         change(7);
         // The change of handle 2, its two readers since then, and the former stream of handle 7.
         assert_eq!(waits(), ["7 after 2", "7 after 2", "7 after 2", "7 after 7"]);
+    }
+
+    /// A stream for every gather: few marks, and the next change is behind all of the gathers.
+    #[test]
+    fn many_readers_leave_few_marks() {
+        let (turns, later) = (Turns::default(), Later::default());
+        for stream in 100..1100 {
+            turns.read(&later, Stream(stream), || Ok(())).unwrap();
+        }
+        assert!(later.made.load(Ordering::Relaxed) <= MOST_READERS + 1);
+        let before = std::mem::take(&mut *later.log.lock().unwrap());
+        turns.change(&later, Stream(5), |ordered| ordered).unwrap();
+        let now = std::mem::take(&mut *later.log.lock().unwrap());
+        assert_eq!(now.len(), MOST_READERS);
+        // Every stream is waited for, by the change or by a stream that is.
+        let mut covered: BTreeSet<String> = BTreeSet::from(["5".to_owned()]);
+        for line in before.iter().chain(&now).rev() {
+            let (waits, for_whom) = line.split_once(" after ").unwrap();
+            assert!(covered.contains(waits), "{line}");
+            covered.insert(for_whom.to_owned());
+        }
+        assert_eq!(covered.len(), 1001);
+    }
+
+    /// A change whose streams could not be ordered, or that left no mark, is in nobody's way of being waited for.
+    #[test]
+    fn what_could_not_be_ordered_is_waited_for_later() {
+        let (turns, later) = (Turns::default(), Later::default());
+        let fails = |what: usize| later.fails.store(what, Ordering::Relaxed);
+        let change = |stream| turns.change(&later, Stream(stream), |ordered| ordered);
+        let waits = || std::mem::take(&mut *later.log.lock().unwrap());
+        change(1).unwrap();
+        turns.read(&later, Stream(2), || Ok(())).unwrap();
+        assert_eq!(waits(), ["2 after 1"]);
+        fails(HOLD);
+        change(3).unwrap_err();
+        fails(0);
+        change(4).unwrap();
+        assert_eq!(waits(), ["4 after 3", "4 after 2", "4 after 1"]);
+        turns.read(&later, Stream(2), || Ok(())).unwrap();
+        waits();
+        fails(SET);
+        change(5).unwrap_err();
+        fails(0);
+        waits();
+        change(6).unwrap();
+        assert_eq!(waits(), ["6 after 4", "6 after 2"]);
     }
 
     /// Readers of several threads meet inside; a change is alone.

@@ -43,6 +43,7 @@ struct State {
     /// Blocks of pools: their sizes and streams.
     pooled: BTreeMap<usize, (usize, usize)>,
     events: Vec<u64>,
+    streams: Vec<usize>,
     /// Addresses in memory of a GPU that nobody here has access to.
     elsewhere: BTreeSet<usize>,
     retained: i64,
@@ -71,6 +72,7 @@ impl World {
             ("pools", s.pools.len()),
             ("pooled blocks", s.pooled.len()),
             ("events", s.events.len()),
+            ("streams", s.streams.len()),
             ("contexts", s.retained as usize),
         ]
         .iter()
@@ -115,8 +117,10 @@ pub struct Desk {
     pub failed: bool,
     /// So many questions are answered by "not ready", and those behind them by the code.
     pub busy: (usize, c_int),
-    /// The system refuses what a wait for all work needs, until told otherwise.
-    pub refuses_waits: bool,
+    /// What a wait for all work gives.
+    pub waits_give: c_int,
+    /// The thread's own default stream records.
+    pub records: bool,
     pub contexts: Vec<usize>,
     /// The thread's mode of recording graphs: 0 (global) at first.
     pub capture_mode: c_int,
@@ -139,7 +143,8 @@ impl Desk {
             failure: None,
             failed: false,
             busy: (0, 0),
-            refuses_waits: false,
+            waits_give: 0,
+            records: false,
             contexts: Vec::new(),
             capture_mode: 0,
         }
@@ -284,13 +289,22 @@ fakes! {
     fn cuCtxSynchronize() at 0, |world| {
         desk(|d| {
             assert!(!d.contexts.is_empty(), "no context is current");
-            if d.refuses_waits { OPERATING_SYSTEM } else { 0 }
+            d.waits_give
         })
     }
     fn cuStreamSynchronize(_stream: usize) at 0, |world| { 0 }
+    fn cuStreamCreate(stream: *mut usize, _flags: c_uint) at 0, |world| {
+        let mut s = world.state();
+        s.next += 1;
+        // Apart from the bits that mean something in the streams of tests.
+        let handle = 0x8000_0000 + 0x1000 * s.next as usize;
+        s.streams.push(handle);
+        put(stream, handle)
+    }
+    fn cuStreamDestroy_v2(stream: usize) at 0, |world| { world.state().streams.retain(|handle| *handle != stream); 0 }
     fn cuStreamQuery(_stream: usize) at 0, |world| { answer() }
     // Streams of the fake: 0x100 + the device; 0x200 more while recording.
-    fn cuStreamIsCapturing(stream: usize, status: *mut c_int) at 0, |world| { put(status, c_int::from(stream & 0x200 != 0)) }
+    fn cuStreamIsCapturing(stream: usize, status: *mut c_int) at 0, |world| { put(status, c_int::from(stream & 0x200 != 0 || stream == 2 && desk(|d| d.records))) }
     fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) at 0, |world| {
         // SAFETY: the caller's mode, in and out.
         unsafe { *mode = desk(|d| std::mem::replace(&mut d.capture_mode, *mode)) };

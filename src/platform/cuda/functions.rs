@@ -30,6 +30,8 @@ library! {
         required cuCtxPopCurrent_v2: fn(context: *mut CUcontext) -> c_int;
         required cuCtxSynchronize: fn() -> c_int;
         required cuStreamSynchronize: fn(stream: CUstream) -> c_int;
+        required cuStreamCreate: fn(stream: *mut CUstream, flags: c_uint) -> c_int;
+        required cuStreamDestroy_v2: fn(stream: CUstream) -> c_int;
         required cuStreamQuery: fn(stream: CUstream) -> c_int;
         required cuStreamIsCapturing: fn(stream: CUstream, status: *mut c_int) -> c_int;
         required cuThreadExchangeStreamCaptureMode: fn(mode: *mut c_int) -> c_int;

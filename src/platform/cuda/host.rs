@@ -4,7 +4,6 @@
 use super::CudaPlatform;
 use super::functions::{DEVICEMAP, PORTABLE, drive};
 use super::gpu::Gpu;
-use super::waiting::may_be_at_work;
 use crate::error::{Kind, Result, ensure};
 use crate::log::say;
 use crate::platform::cpu::segments::{MemfdSegment, create_alone, create_shared};
@@ -60,7 +59,7 @@ impl HostSegment {
             return outcome;
         };
         // A forked child never got the mapping; at its addresses may be something of the child's.
-        if self.registered.gpu.is_inherited() || may_be_at_work(&outcome) {
+        if self.registered.gpu.is_inherited() || self.registered.stays {
             std::mem::forget(memory);
             return outcome;
         }
@@ -93,6 +92,8 @@ impl Segment for HostSegment {
 pub(super) struct Registered {
     gpu: Arc<Gpu>,
     pieces: Vec<usize>,
+    /// The GPU may be at work with them, so they were not taken back and must stay.
+    stays: bool,
 }
 
 impl Registered {
@@ -104,6 +105,7 @@ impl Registered {
         let mut registered = Registered {
             gpu: gpu.clone(),
             pieces: Vec::new(),
+            stays: false,
         };
         let Some((base, bytes)) = range else {
             return Ok(registered);
@@ -156,13 +158,15 @@ impl Registered {
 
     /// Waits for the GPU, then takes the ranges from it.
     /// # Errors
-    /// CUDA_ERROR, the first one; all ranges are taken back all the same. Where the GPU [`may_be_at_work`], none is.
+    /// CUDA_ERROR, the first one; all ranges are taken back all the same, unless the GPU may be at work with them.
     fn take_back(&mut self) -> Result<()> {
         if self.pieces.is_empty() {
             return Ok(());
         }
-        let mut outcome = self.gpu.synchronize();
-        if may_be_at_work(&outcome) {
+        let settled = self.gpu.settle();
+        let mut outcome = settled.outcome;
+        if settled.may_be_at_work {
+            self.stays = true;
             self.pieces.clear();
             return outcome;
         }

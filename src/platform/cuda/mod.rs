@@ -32,6 +32,7 @@ mod row_lists;
 mod rows;
 mod scratch;
 mod segments;
+mod side;
 mod tenants;
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,7 @@ use gpu::Gpu;
 use handover::Handover;
 use mailbox::Mailboxes;
 use scratch::ScratchPool;
+use side::SideStream;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use tenants::Tenant;
@@ -83,6 +85,8 @@ pub struct CudaPlatform {
     boards: OnceLock<Boards>,
     /// Made when a call first needs it; none where the driver has no pools.
     scratch: OnceLock<Option<Arc<ScratchPool>>>,
+    /// Made when a thread first needs it; none where the driver makes none.
+    side: OnceLock<Option<SideStream>>,
 }
 
 /// What the ranks of the communicator know of each other.
@@ -166,6 +170,7 @@ impl CudaPlatform {
             maker,
             world: OnceLock::new(),
             abortables: Mutex::default(),
+            side: OnceLock::new(),
             exchanges: OnceLock::new(),
             mailboxes: Mailboxes::default(),
             boards: OnceLock::new(),
@@ -311,8 +316,13 @@ impl Platform for CudaPlatform {
         self.gpu.is_capturing(stream)
     }
 
+    /// The thread's own default stream, unless that is what records.
     fn side_stream(&self) -> Stream {
-        gpu::PER_THREAD_STREAM
+        if let Ok(false) = self.gpu.is_capturing(gpu::PER_THREAD_STREAM) {
+            return gpu::PER_THREAD_STREAM;
+        }
+        let side = self.side.get_or_init(|| SideStream::new(&self.gpu).ok());
+        side.as_ref().map_or(gpu::PER_THREAD_STREAM, SideStream::stream)
     }
 
     fn within(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {

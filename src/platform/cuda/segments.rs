@@ -6,7 +6,6 @@ use super::gpu::Gpu;
 use super::handover::{Handover, Ticket, exchange};
 use super::host::HostSegment;
 use super::vmm::{Physical, Range};
-use super::waiting::may_be_at_work;
 use crate::error::{Error, Kind, Result, ensure};
 use crate::kinds::Location;
 use crate::platform::pages::PagePlan;
@@ -162,10 +161,11 @@ impl Segment for DeviceSegment {
     /// Unmapping does not wait for kernels, so every GPU is done before any memory goes; and memory goes after the others
     /// have let go of it. A rank that cannot tell whether its GPU is done keeps its mapping until the process ends.
     fn release(mut self: Box<Self>, boot: Option<&dyn Bootstrap>) -> Result<()> {
-        let mut outcome = self.gpu.synchronize();
-        if may_be_at_work(&outcome) {
+        let settled = self.gpu.settle();
+        if settled.may_be_at_work {
             std::mem::forget(self.range.take());
         }
+        let mut outcome = settled.outcome;
         if let Some(boot) = boot {
             outcome = outcome.and(boot.barrier());
         }
@@ -190,7 +190,7 @@ impl Segment for DeviceSegment {
 
 impl Drop for DeviceSegment {
     fn drop(&mut self) {
-        if self.range.is_some() && may_be_at_work(&self.gpu.synchronize()) {
+        if self.range.is_some() && self.gpu.settle().may_be_at_work {
             std::mem::forget(self.range.take());
         }
     }

@@ -4,7 +4,7 @@
 
 use super::functions::{CUDA_ERROR_NOT_READY, CUDA_ERROR_OPERATING_SYSTEM};
 use super::gpu::Gpu;
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::platform::Stream;
 use cudarc::driver::sys::{CUevent, CUstream};
 use std::ffi::c_int;
@@ -18,23 +18,31 @@ const MOST_REFUSAL: Duration = Duration::from_millis(if cfg!(test) { 50 } else {
 /// A call of the driver, and its code.
 struct Outcome(&'static str, c_int);
 
-/// Asks until the answer is neither "not ready" nor, for [`MOST_REFUSAL`], that the system refused something.
+/// What says nothing of the work that is waited for: the system refused something, or a stream records a graph (900 to 908).
+fn is_refusal(code: c_int) -> bool {
+    code == CUDA_ERROR_OPERATING_SYSTEM || (900..=908).contains(&code)
+}
+
+/// Asks until the answer is neither "not ready" nor, for [`MOST_REFUSAL`] without a "not ready", a refusal.
 fn ask(mut question: impl FnMut() -> c_int) -> c_int {
-    let until = Instant::now() + MOST_REFUSAL;
+    let mut refused = None;
     loop {
-        match question() {
-            CUDA_ERROR_NOT_READY => {}
-            CUDA_ERROR_OPERATING_SYSTEM if Instant::now() < until => {}
-            code => return code,
+        let code = question();
+        if code == CUDA_ERROR_NOT_READY {
+            refused = None;
+        } else if !is_refusal(code) || refused.get_or_insert_with(Instant::now).elapsed() >= MOST_REFUSAL {
+            return code;
         }
         std::thread::sleep(PAUSE);
     }
 }
 
-/// Whether the GPU may still be at work that a wait was for: then what the work uses has to stay where it is. A wait that fails
-/// otherwise finds the context at its end, and no work in it.
-pub(super) fn may_be_at_work(waited: &Result<()>) -> bool {
-    matches!(waited, Err(error) if error.kind == Kind::System)
+/// How a wait for all work ended.
+pub(super) struct Settled {
+    pub outcome: Result<()>,
+    /// The GPU may be at work still, so what that uses has to stay where it is. A wait that fails otherwise finds the context at
+    /// its end, and no work in it.
+    pub may_be_at_work: bool,
 }
 
 impl Gpu {
@@ -42,11 +50,27 @@ impl Gpu {
     /// # Errors
     /// CUDA_ERROR; SYSTEM_ERROR where the driver is refused what it waits with, and the work is not done 3 s later.
     pub fn synchronize(&self) -> Result<()> {
-        let _entered = self.enter()?;
+        self.settle().outcome
+    }
+
+    /// [`synchronize`](Gpu::synchronize), and what is known after it.
+    pub(super) fn settle(&self) -> Settled {
+        let _entered = match self.enter() {
+            Ok(entered) => entered,
+            Err(error) => {
+                return Settled {
+                    outcome: Err(error),
+                    may_be_at_work: false,
+                };
+            }
+        };
         // Whether a whole context is done cannot be asked; but once it is, the driver needs nothing to wait with.
         // SAFETY: a context is current.
         let code = ask(|| unsafe { (self.functions.cuCtxSynchronize)() });
-        self.functions.check("cuCtxSynchronize", code)
+        Settled {
+            outcome: self.functions.check("cuCtxSynchronize", code),
+            may_be_at_work: is_refusal(code),
+        }
     }
 
     /// Waits until the stream has done its work.

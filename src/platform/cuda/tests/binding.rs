@@ -101,6 +101,32 @@ fn streams_are_told_apart_by_their_numbers() {
     assert_eq!(world.alive(), "");
 }
 
+/// What a refused rank takes part with is done now, whatever records.
+#[test]
+fn work_beside_a_recording_has_a_stream_that_does_not_record() {
+    let world = seated(|_| {});
+    let own = |platform: &CudaPlatform| {
+        desk(|d| d.records = true);
+        let streams = [platform.side_stream(), platform.side_stream()];
+        desk(|d| d.records = false);
+        assert_eq!(platform.side_stream(), Stream(2));
+        streams
+    };
+    let platform = CudaPlatform::new(bound().unwrap());
+    assert_eq!(platform.side_stream(), Stream(2));
+    assert_eq!(world.alive(), "1 contexts ");
+    let [first, second] = own(&platform);
+    assert!(first == second && first != Stream(2));
+    assert!(!platform.is_capturing(first).unwrap());
+    assert_eq!(world.alive(), "1 streams 1 contexts ");
+    drop(platform);
+    let platform = CudaPlatform::new(bound().unwrap());
+    desk(|d| (d.failure, d.failed) = (Some(("cuStreamCreate", 0, fake::UNKNOWN)), false));
+    assert_eq!(own(&platform), [Stream(2); 2]);
+    drop(platform);
+    assert_eq!(world.alive(), "");
+}
+
 /// A descriptor is missing where the driver would sleep: the end of the work is asked for instead, and said as it is.
 #[test]
 fn waits_that_the_system_refuses_ask() {

@@ -250,50 +250,55 @@ fn memory_goes_even_when_the_device_is_lost() {
     }
 }
 
-/// A rank that is refused the wait for its GPU cannot know whether a kernel uses the memory.
+/// A rank that is refused the wait for its GPU, for want of a descriptor or since another thread records, cannot know whether a
+/// kernel uses the memory.
 #[test]
 fn memory_that_may_be_in_use_stays_mapped() {
-    for location in [Location::Device, Location::Host] {
-        for releases in [true, false] {
-            let (outcomes, world) = on_gpus(
-                2,
-                |_| {},
-                |platform, boot| {
-                    acquainted(platform, boot).unwrap();
-                    let segment = create(platform, boot, location, &[0, PAGE, 2 * PAGE], true).unwrap();
-                    boot.barrier().unwrap();
-                    let mark = world_log_length();
-                    boot.barrier().unwrap();
-                    desk(|d| d.refuses_waits = d.rank == 1);
-                    let outcome = match releases {
-                        true => segment.release(Some(boot)),
-                        false => {
-                            drop(segment);
-                            Ok(())
-                        }
-                    };
-                    let end = world_log_length();
-                    desk(|d| d.refuses_waits = false);
-                    (outcome, mark..end)
-                },
-            );
-            assert!(outcomes[0].0.is_ok());
-            assert_eq!(
-                outcomes[1].0.as_ref().err().map(|error| error.kind),
-                releases.then_some(Kind::System)
-            );
-            let taken = |rank: usize| {
-                let log = world.log();
-                let calls = log[outcomes[rank].1.clone()]
-                    .iter()
-                    .filter(|(by, _, _)| *by == rank);
-                calls
-                    .filter(|(_, call, _)| ["cuMemUnmap", "cuMemHostUnregister"].contains(call))
-                    .count()
-            };
-            assert!(taken(0) > 0);
-            assert_eq!(taken(1), 0, "{location:?}");
-        }
+    let refusals = [(fake::OPERATING_SYSTEM, Kind::System), (900, Kind::Cuda)];
+    let places = [Location::Device, Location::Host];
+    for ((code, kind), location, releases) in refusals
+        .into_iter()
+        .flat_map(|refusal| places.map(|place| (refusal, place)))
+        .flat_map(|(refusal, place)| [true, false].map(|releases| (refusal, place, releases)))
+    {
+        let (outcomes, world) = on_gpus(
+            2,
+            |_| {},
+            |platform, boot| {
+                acquainted(platform, boot).unwrap();
+                let segment = create(platform, boot, location, &[0, PAGE, 2 * PAGE], true).unwrap();
+                boot.barrier().unwrap();
+                let mark = world_log_length();
+                boot.barrier().unwrap();
+                desk(|d| d.waits_give = if d.rank == 1 { code } else { 0 });
+                let outcome = match releases {
+                    true => segment.release(Some(boot)),
+                    false => {
+                        drop(segment);
+                        Ok(())
+                    }
+                };
+                let end = world_log_length();
+                desk(|d| d.waits_give = 0);
+                (outcome, mark..end)
+            },
+        );
+        assert!(outcomes[0].0.is_ok());
+        assert_eq!(
+            outcomes[1].0.as_ref().err().map(|error| error.kind),
+            releases.then_some(kind)
+        );
+        let taken = |rank: usize| {
+            let log = world.log();
+            let calls = log[outcomes[rank].1.clone()]
+                .iter()
+                .filter(|(by, _, _)| *by == rank);
+            calls
+                .filter(|(_, call, _)| ["cuMemUnmap", "cuMemHostUnregister"].contains(call))
+                .count()
+        };
+        assert!(taken(0) > 0);
+        assert_eq!(taken(1), 0, "{code} {location:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 //! assertions is made from them and compiled. Without headers the tests print a skip.
 
 use super::super::handover::FABRIC_HANDLE_BYTES;
-use super::super::{driver, fabric, functions, gpu, mark, nccl};
+use super::super::{driver, fabric, functions, gpu, mark, nccl, side};
 use cudarc::driver::sys;
 use std::fmt::Write;
 use std::mem::offset_of;
@@ -180,6 +180,9 @@ fn the_drivers_declarations_are_those_of_its_header() {
         ("CU_MEMORYTYPE_HOST", gpu::HOST_MEMORY.into()),
         ("CU_STREAM_CAPTURE_MODE_RELAXED", gpu::CAPTURE_MODE_RELAXED as u64),
         ("CU_EVENT_DISABLE_TIMING", mark::DISABLE_TIMING.into()),
+        ("CU_STREAM_NON_BLOCKING", side::NON_BLOCKING.into()),
+        ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", 900),
+        ("CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", 908),
         (
             "reinterpret_cast<size_t>(CU_STREAM_PER_THREAD)",
             gpu::PER_THREAD_STREAM.0 as u64,
