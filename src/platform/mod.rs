@@ -131,7 +131,7 @@ pub trait Platform: Send + Sync {
         Ok(false)
     }
 
-    /// A stream of the calling thread that records nothing, for work that others wait for while the caller's stream records.
+    /// A stream that the calling thread may use and that records nothing, for work that others wait for while the caller's records.
     fn side_stream(&self) -> Stream {
         Stream::default()
     }
@@ -193,6 +193,9 @@ pub trait Mark: Send + Sync {
     /// # Errors
     /// CUDA_ERROR.
     fn hold_back(&self, stream: Stream) -> Result<()>;
+
+    /// True if the stream has passed the mark; false also where that is not known.
+    fn is_passed(&self) -> bool;
 }
 
 /// Words that kernels can read.

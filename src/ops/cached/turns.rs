@@ -3,7 +3,6 @@
 use crate::error::{Result, ensure};
 use crate::platform::process::epoch;
 use crate::platform::{Mark, Platform, Stream, StreamName};
-use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Orders threads by a lock, and streams by marks where work goes on after a call. Users of one stream pay for no waiting. A forked
@@ -17,15 +16,16 @@ pub struct Turns {
 
 #[derive(Default)]
 struct Marks {
-    /// The last change.
-    changed: Option<Marked>,
-    /// The last gather of each stream since then, the one that began first in front; at most [`MOST_READERS`].
-    read: VecDeque<Marked>,
+    /// The last change; several where one was not behind those before it.
+    changed: Vec<Marked>,
+    /// The last gather of each stream since then.
+    read: Vec<Marked>,
     spare: Vec<Box<dyn Mark>>,
 }
 
-/// Streams that have marks of their own. Who makes a stream for every gather must not leave as many marks.
-const MOST_READERS: usize = 32;
+/// From so many readers on those that are done are forgotten: who makes a stream for every gather must not leave as many marks.
+/// Nobody is held back for that: streams that have nothing to do with each other may wait for other ranks in any order.
+const MANY_READERS: usize = 32;
 
 struct Marked {
     /// Where it was set.
@@ -48,10 +48,8 @@ impl Marks {
     }
 
     fn after_change(&self, user: User) -> Result<()> {
-        match &self.changed {
-            Some(changed) if changed.stream != user.name => changed.mark.hold_back(user.stream),
-            _ => Ok(()),
-        }
+        let mut others = self.changed.iter().filter(|changed| changed.stream != user.name);
+        others.try_for_each(|changed| changed.mark.hold_back(user.stream))
     }
 
     fn after_all(&self, user: User) -> Result<()> {
@@ -64,34 +62,31 @@ impl Marks {
         if let Some(read) = self.read.iter().find(|read| read.stream == user.name) {
             return read.mark.set(user.stream);
         }
-        // The oldest makes room: behind its mark this stream's stands for both.
-        if self.read.len() >= MOST_READERS
-            && let Some(oldest) = self.read.pop_front()
-        {
-            let waited = oldest.mark.hold_back(user.stream);
-            match waited {
-                Ok(()) => self.spare.push(oldest.mark),
-                Err(_) => self.read.push_front(oldest),
-            }
-            waited?;
+        if self.read.len() >= MANY_READERS {
+            let (passed, at_work) = self.read.drain(..).partition(|read| read.mark.is_passed());
+            self.read = at_work;
+            self.keep(passed);
         }
         let read = self.mark(platform, user)?;
         self.read.extend(read);
         Ok(())
     }
 
-    /// Whom a change did not wait for (`ordered` false), the next one waits for.
+    /// Whom a change did not wait for (`ordered` false), those behind it do.
     fn has_changed(&mut self, platform: &dyn Platform, user: User, ordered: bool) -> Result<()> {
         let mark = self.mark(platform, user)?;
-        let before = std::mem::replace(&mut self.changed, mark);
-        if !ordered {
-            self.read.extend(before);
-            return Ok(());
+        if ordered {
+            let done = self.read.drain(..).chain(self.changed.drain(..)).collect();
+            self.keep(done);
         }
-        let done = self.read.drain(..).chain(before);
-        self.spare.extend(done.map(|marked| marked.mark));
-        self.spare.truncate(MOST_READERS);
+        self.changed.extend(mark);
         Ok(())
+    }
+
+    /// Marks that nobody needs to wait for any more.
+    fn keep(&mut self, marked: Vec<Marked>) {
+        self.spare.extend(marked.into_iter().map(|marked| marked.mark));
+        self.spare.truncate(MANY_READERS);
     }
 }
 
@@ -196,7 +191,6 @@ mod tests {
     use crate::platform::cpu::CpuPlatform;
     use crate::platform::{Bootstrap, Kernels, Segments, Transport};
     use crate::span::Address;
-    use std::collections::BTreeSet;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -205,6 +199,8 @@ mod tests {
     struct Later {
         made: AtomicUsize,
         asked: AtomicUsize,
+        /// Streams below are done, but for every hundredth.
+        passed: Arc<AtomicUsize>,
         /// What fails: setting marks, or holding streams back.
         fails: Arc<AtomicUsize>,
         log: Arc<Mutex<Vec<String>>>,
@@ -216,6 +212,7 @@ mod tests {
     struct Written {
         /// Where it was set last.
         stream: Mutex<usize>,
+        passed: Arc<AtomicUsize>,
         fails: Arc<AtomicUsize>,
         log: Arc<Mutex<Vec<String>>>,
     }
@@ -239,6 +236,11 @@ mod tests {
             let line = format!("{} after {}", stream.0, self.stream.lock().unwrap());
             self.log.lock().unwrap().push(line);
             Ok(())
+        }
+
+        fn is_passed(&self) -> bool {
+            let stream = *self.stream.lock().unwrap();
+            !stream.is_multiple_of(100) && stream < self.passed.load(Ordering::Relaxed)
         }
     }
 
@@ -285,6 +287,7 @@ mod tests {
             self.made.fetch_add(1, Ordering::Relaxed);
             Ok(Some(Box::new(Written {
                 stream: Mutex::default(),
+                passed: self.passed.clone(),
                 fails: self.fails.clone(),
                 log: self.log.clone(),
             })))
@@ -342,26 +345,32 @@ mod tests {
         assert_eq!(waits(), ["7 after 2", "7 after 2", "7 after 2", "7 after 7"]);
     }
 
-    /// A stream for every gather: few marks, and the next change is behind all of the gathers.
+    /// A stream for every gather: those that are done leave nothing, and the next change is behind the others.
     #[test]
-    fn many_readers_leave_few_marks() {
+    fn readers_that_are_done_leave_no_marks() {
         let (turns, later) = (Turns::default(), Later::default());
         for stream in 100..1100 {
+            // One of a hundred is at work for long.
+            later.passed.store(stream, Ordering::Relaxed);
             turns.read(&later, Stream(stream), || Ok(())).unwrap();
         }
-        assert!(later.made.load(Ordering::Relaxed) <= MOST_READERS + 1);
-        let before = std::mem::take(&mut *later.log.lock().unwrap());
+        let waits = || std::mem::take(&mut *later.log.lock().unwrap());
+        assert!(waits().is_empty(), "readers wait for nobody");
+        assert!(later.made.load(Ordering::Relaxed) <= MANY_READERS + 11);
         turns.change(&later, Stream(5), |ordered| ordered).unwrap();
-        let now = std::mem::take(&mut *later.log.lock().unwrap());
-        assert_eq!(now.len(), MOST_READERS);
-        // Every stream is waited for, by the change or by a stream that is.
-        let mut covered: BTreeSet<String> = BTreeSet::from(["5".to_owned()]);
-        for line in before.iter().chain(&now).rev() {
-            let (waits, for_whom) = line.split_once(" after ").unwrap();
-            assert!(covered.contains(waits), "{line}");
-            covered.insert(for_whom.to_owned());
+        let now = waits();
+        assert!(now.len() <= MANY_READERS + 11);
+        for stream in (100..1100).step_by(100) {
+            assert!(now.contains(&format!("5 after {stream}")), "{stream}");
         }
-        assert_eq!(covered.len(), 1001);
+        // None of them is done: all are waited for.
+        later.passed.store(0, Ordering::Relaxed);
+        for stream in 100..200 {
+            turns.read(&later, Stream(stream), || Ok(())).unwrap();
+        }
+        waits();
+        turns.change(&later, Stream(5), |ordered| ordered).unwrap();
+        assert_eq!(waits().len(), 100);
     }
 
     /// Whom a change could not wait for, the next one does; who leaves no mark is waited for at once.
@@ -377,8 +386,10 @@ mod tests {
         fails(HOLD);
         change(3).unwrap_err();
         fails(0);
+        turns.read(&later, Stream(9), || Ok(())).unwrap();
+        assert_eq!(waits(), ["9 after 1", "9 after 3"]);
         change(4).unwrap();
-        assert_eq!(waits(), ["4 after 3", "4 after 2", "4 after 1"]);
+        assert_eq!(waits(), ["4 after 1", "4 after 3", "4 after 2", "4 after 9"]);
         turns.read(&later, Stream(2), || Ok(())).unwrap();
         waits();
         fails(SET);

@@ -42,7 +42,8 @@ impl HostSegment {
             }
             _ => create_shared(request, node, boot)?,
         };
-        let registered = agree(boot, &[], Registered::new(gpu, memory.range(), PIECE_BYTES))?;
+        let mut registered = agree(boot, &[], Registered::new(gpu, memory.range(), PIECE_BYTES))?;
+        registered.in_use = true;
         Ok(HostSegment {
             registered,
             addresses: (0..boot.size())
@@ -92,6 +93,8 @@ impl Segment for HostSegment {
 pub(super) struct Registered {
     gpu: Arc<Gpu>,
     pieces: Vec<usize>,
+    /// Kernels may use them: they belong to a finished segment.
+    in_use: bool,
     /// The GPU may be at work with them, so they were not taken back and must stay.
     stays: bool,
 }
@@ -105,6 +108,7 @@ impl Registered {
         let mut registered = Registered {
             gpu: gpu.clone(),
             pieces: Vec::new(),
+            in_use: false,
             stays: false,
         };
         let Some((base, bytes)) = range else {
@@ -156,19 +160,22 @@ impl Registered {
         Ok(())
     }
 
-    /// Waits for the GPU, then takes the ranges from it.
+    /// Waits for the GPU where it may use them, then takes the ranges from it.
     /// # Errors
     /// CUDA_ERROR, the first one; all ranges are taken back all the same, unless the GPU may be at work with them.
     fn take_back(&mut self) -> Result<()> {
         if self.pieces.is_empty() {
             return Ok(());
         }
-        let settled = self.gpu.settle();
-        let mut outcome = settled.outcome;
-        if settled.may_be_at_work {
-            self.stays = true;
-            self.pieces.clear();
-            return outcome;
+        let mut outcome = Ok(());
+        if self.in_use {
+            let settled = self.gpu.settle();
+            outcome = settled.outcome;
+            if settled.may_be_at_work {
+                self.stays = true;
+                self.pieces.clear();
+                return outcome;
+            }
         }
         self.gpu.check_alive()?;
         let _entered = self.gpu.enter();

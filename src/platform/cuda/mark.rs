@@ -63,6 +63,14 @@ impl Mark for EventMark {
             )
         }
     }
+
+    fn is_passed(&self) -> bool {
+        let Ok(_entered) = self.gpu.enter() else {
+            return false;
+        };
+        // SAFETY: as above.
+        unsafe { (self.gpu.functions.cuEventQuery)(self.event as CUevent) == 0 }
+    }
 }
 
 impl Drop for EventMark {

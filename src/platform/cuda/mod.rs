@@ -85,8 +85,8 @@ pub struct CudaPlatform {
     boards: OnceLock<Boards>,
     /// Made when a call first needs it; none where the driver has no pools.
     scratch: OnceLock<Option<Arc<ScratchPool>>>,
-    /// Made when a thread first needs it; none where the driver makes none.
-    side: OnceLock<Option<SideStream>>,
+    /// Made when a thread first needs it.
+    side: OnceLock<SideStream>,
 }
 
 /// What the ranks of the communicator know of each other.
@@ -321,8 +321,13 @@ impl Platform for CudaPlatform {
         if let Ok(false) = self.gpu.is_capturing(gpu::PER_THREAD_STREAM) {
             return gpu::PER_THREAD_STREAM;
         }
-        let side = self.side.get_or_init(|| SideStream::new(&self.gpu).ok());
-        side.as_ref().map_or(gpu::PER_THREAD_STREAM, SideStream::stream)
+        if self.side.get().is_none()
+            && let Ok(made) = SideStream::new(&self.gpu)
+        {
+            // Of two threads that come first at once, one wins.
+            let _ = self.side.set(made);
+        }
+        self.side.get().map_or(gpu::PER_THREAD_STREAM, SideStream::stream)
     }
 
     fn within(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {

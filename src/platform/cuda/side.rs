@@ -1,4 +1,4 @@
-//! A stream of the library's own, for a thread whose own default stream records a graph.
+//! A stream of the library's own, for threads whose own default stream records a graph.
 
 use super::functions::drive;
 use super::gpu::Gpu;
@@ -7,8 +7,8 @@ use crate::platform::Stream;
 use cudarc::driver::sys::CUstream;
 use std::sync::Arc;
 
-/// `CU_STREAM_NON_BLOCKING`: does not wait for the default streams, one of which records.
-pub(super) const NON_BLOCKING: u32 = 1;
+/// `CU_STREAM_DEFAULT`: behind what the legacy default stream was given, as the threads' own default streams are.
+pub(super) const BEHIND_LEGACY: u32 = 0;
 
 pub struct SideStream {
     gpu: Arc<Gpu>,
@@ -22,7 +22,7 @@ impl SideStream {
         let _entered = gpu.enter()?;
         let mut stream: CUstream = std::ptr::null_mut();
         // SAFETY: the output outlives the call, and a context is current.
-        unsafe { drive!(gpu.functions, cuStreamCreate(&mut stream, NON_BLOCKING)) }?;
+        unsafe { drive!(gpu.functions, cuStreamCreate(&mut stream, BEHIND_LEGACY)) }?;
         if stream.is_null() {
             return Err(Error::new(Kind::Cuda, "cuStreamCreate gave no stream"));
         }

@@ -4,7 +4,7 @@
 
 use super::functions::{CUDA_ERROR_NOT_READY, CUDA_ERROR_OPERATING_SYSTEM};
 use super::gpu::Gpu;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::platform::Stream;
 use cudarc::driver::sys::{CUevent, CUstream};
 use std::ffi::c_int;
@@ -18,23 +18,23 @@ const MOST_REFUSAL: Duration = Duration::from_millis(if cfg!(test) { 50 } else {
 /// A call of the driver, and its code.
 struct Outcome(&'static str, c_int);
 
-/// What says nothing of the work that is waited for: the system refused something, or a stream records a graph (900 to 908).
-fn is_refusal(code: c_int) -> bool {
-    code == CUDA_ERROR_OPERATING_SYSTEM || (900..=908).contains(&code)
-}
-
-/// Asks until the answer is neither "not ready" nor, for [`MOST_REFUSAL`] without a "not ready", a refusal.
+/// Asks until the answer is neither "not ready" nor, for [`MOST_REFUSAL`] without a "not ready", a refusal for want of something.
 fn ask(mut question: impl FnMut() -> c_int) -> c_int {
     let mut refused = None;
     loop {
-        let code = question();
-        if code == CUDA_ERROR_NOT_READY {
-            refused = None;
-        } else if !is_refusal(code) || refused.get_or_insert_with(Instant::now).elapsed() >= MOST_REFUSAL {
-            return code;
+        match question() {
+            CUDA_ERROR_NOT_READY => refused = None,
+            CUDA_ERROR_OPERATING_SYSTEM
+                if refused.get_or_insert_with(Instant::now).elapsed() < MOST_REFUSAL => {}
+            code => return code,
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// What says nothing of the work that was waited for: the system refused something, or a stream records a graph (900 to 908).
+fn is_refusal(code: c_int) -> bool {
+    code == CUDA_ERROR_OPERATING_SYSTEM || (900..=908).contains(&code)
 }
 
 /// How a wait for all work ended.
@@ -48,7 +48,8 @@ pub(super) struct Settled {
 impl Gpu {
     /// Waits until the GPU has done all work of this process.
     /// # Errors
-    /// CUDA_ERROR; SYSTEM_ERROR where the driver is refused what it waits with, and the work is not done 3 s later.
+    /// CUDA_ERROR, also while a stream records; SYSTEM_ERROR where the driver is refused what it waits with, and the work is not
+    /// done 3 s later.
     pub fn synchronize(&self) -> Result<()> {
         self.settle().outcome
     }
@@ -59,8 +60,8 @@ impl Gpu {
             Ok(entered) => entered,
             Err(error) => {
                 return Settled {
+                    may_be_at_work: error.kind == Kind::System,
                     outcome: Err(error),
-                    may_be_at_work: false,
                 };
             }
         };

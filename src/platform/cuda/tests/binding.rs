@@ -122,7 +122,8 @@ fn work_beside_a_recording_has_a_stream_that_does_not_record() {
     drop(platform);
     let platform = CudaPlatform::new(bound().unwrap());
     desk(|d| (d.failure, d.failed) = (Some(("cuStreamCreate", 0, fake::UNKNOWN)), false));
-    assert_eq!(own(&platform), [Stream(2); 2]);
+    let [failed, next] = own(&platform);
+    assert!(failed == Stream(2) && next != Stream(2));
     drop(platform);
     assert_eq!(world.alive(), "");
 }

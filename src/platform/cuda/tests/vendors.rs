@@ -180,7 +180,7 @@ fn the_drivers_declarations_are_those_of_its_header() {
         ("CU_MEMORYTYPE_HOST", gpu::HOST_MEMORY.into()),
         ("CU_STREAM_CAPTURE_MODE_RELAXED", gpu::CAPTURE_MODE_RELAXED as u64),
         ("CU_EVENT_DISABLE_TIMING", mark::DISABLE_TIMING.into()),
-        ("CU_STREAM_NON_BLOCKING", side::NON_BLOCKING.into()),
+        ("CU_STREAM_DEFAULT", side::BEHIND_LEGACY.into()),
         ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", 900),
         ("CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", 908),
         (
