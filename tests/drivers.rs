@@ -20,7 +20,7 @@ int cuDriverGetVersion(int* version) { *version = VERSION; return 0; }
 #define NAMED(name) int name(void) { return 999; }
 NAMED(cuDeviceGetName) NAMED(cuDeviceGetUuid_v2) NAMED(cuDeviceGetAttribute) NAMED(cuDeviceCanAccessPeer)
 NAMED(cuDevicePrimaryCtxRetain) NAMED(cuDevicePrimaryCtxRelease_v2) NAMED(cuCtxGetDevice) NAMED(cuCtxPushCurrent_v2)
-NAMED(cuCtxPopCurrent_v2) NAMED(cuCtxSynchronize) NAMED(cuStreamSynchronize) NAMED(cuStreamQuery) NAMED(cuStreamIsCapturing)
+NAMED(cuCtxPopCurrent_v2) NAMED(cuCtxSynchronize) NAMED(cuStreamSynchronize) NAMED(cuStreamIsCapturing)
 NAMED(cuThreadExchangeStreamCaptureMode) NAMED(cuStreamWaitEvent) NAMED(cuEventQuery)
 NAMED(cuStreamCreate) NAMED(cuStreamDestroy_v2)
 NAMED(cuStreamGetCtx) NAMED(cuEventCreate) NAMED(cuEventRecord) NAMED(cuEventSynchronize) NAMED(cuEventDestroy_v2)

@@ -20,7 +20,6 @@ pub const OUT_OF_MEMORY: c_int = 2;
 pub const INVALID_VALUE: c_int = 1;
 pub const UNKNOWN: c_int = 999;
 pub const OPERATING_SYSTEM: c_int = 304;
-const NOT_READY: c_int = 600;
 /// What a recording stream answers when it is asked for its device.
 const CAPTURE_UNSUPPORTED: c_int = 900;
 /// What a process gets that may not use the fabric.
@@ -115,8 +114,6 @@ pub struct Desk {
     pub failure: Option<(&'static str, usize, c_int)>,
     /// The failure came.
     pub failed: bool,
-    /// So many questions are answered by "not ready", and those behind them by the code.
-    pub busy: (usize, c_int),
     /// What a wait for all work gives.
     pub waits_give: c_int,
     /// The thread's own default stream records.
@@ -142,7 +139,6 @@ impl Desk {
             can_access_peers: true,
             failure: None,
             failed: false,
-            busy: (0, 0),
             waits_give: 0,
             records: false,
             contexts: Vec::new(),
@@ -220,16 +216,6 @@ fn put<T>(to: *mut T, value: T) -> c_int {
     0
 }
 
-fn answer() -> c_int {
-    desk(|desk| match desk.busy {
-        (0, code) => code,
-        (more, code) => {
-            desk.busy = (more - 1, code);
-            NOT_READY
-        }
-    })
-}
-
 fn shared_file(bytes: usize) -> OwnedFd {
     let fd = rustix::fs::memfd_create("wholememory-fake-device", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&fd, bytes as u64).unwrap();
@@ -302,7 +288,6 @@ fakes! {
         put(stream, handle)
     }
     fn cuStreamDestroy_v2(stream: usize) at 0, |world| { world.state().streams.retain(|handle| *handle != stream); 0 }
-    fn cuStreamQuery(_stream: usize) at 0, |world| { answer() }
     // Streams of the fake: 0x100 + the device; 0x200 more while recording.
     fn cuStreamIsCapturing(stream: usize, status: *mut c_int) at 0, |world| { put(status, c_int::from(stream & 0x200 != 0 || stream == 2 && desk(|d| d.records))) }
     fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) at 0, |world| {
@@ -337,7 +322,7 @@ fakes! {
     }
     fn cuEventRecord(_event: u64, _stream: usize) at 0, |world| { 0 }
     fn cuEventSynchronize(_event: u64) at 0, |world| { 0 }
-    fn cuEventQuery(_event: u64) at 0, |world| { answer() }
+    fn cuEventQuery(_event: u64) at 0, |world| { 0 }
     fn cuEventDestroy_v2(event: u64) at 0, |world| { world.state().events.retain(|e| *e != event); 0 }
     fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, _stream: usize) at to, |world| {
         // SAFETY: the fake's device memory is mapped where the device sees it.

@@ -9,6 +9,7 @@ use cudarc::driver::sys::{
     CUmemGenericAllocationHandle, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUpointer_attribute,
     CUstream, CUuuid,
 };
+use rustix::process::{Resource, getrlimit};
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 library! {
@@ -32,7 +33,6 @@ library! {
         required cuStreamSynchronize: fn(stream: CUstream) -> c_int;
         required cuStreamCreate: fn(stream: *mut CUstream, flags: c_uint) -> c_int;
         required cuStreamDestroy_v2: fn(stream: CUstream) -> c_int;
-        required cuStreamQuery: fn(stream: CUstream) -> c_int;
         required cuStreamIsCapturing: fn(stream: CUstream, status: *mut c_int) -> c_int;
         required cuThreadExchangeStreamCaptureMode: fn(mode: *mut c_int) -> c_int;
         required cuStreamGetCtx: fn(stream: CUstream, context: *mut CUcontext) -> c_int;
@@ -82,7 +82,6 @@ pub const DEVICEMAP: c_uint = 2;
 
 pub(super) const CUDA_ERROR_OUT_OF_MEMORY: c_int = 2;
 pub(super) const CUDA_ERROR_OPERATING_SYSTEM: c_int = 304;
-pub(super) const CUDA_ERROR_NOT_READY: c_int = 600;
 
 /// What a code of the driver, or the runtime's of the same number, is: OUT_OF_MEMORY where it has no memory, SYSTEM_ERROR where the
 /// system refused it something, such as a descriptor, else CUDA_ERROR.
@@ -101,8 +100,24 @@ impl Functions {
             return Ok(());
         }
         let said = words(code, self.cuGetErrorName, self.cuGetErrorString);
-        Err(Error::new(kind_of(code), format!("{call} failed: {said}")))
+        let mut what = format!("{call} failed: {said}");
+        if kind_of(code) == Kind::System {
+            what.push_str(&about_descriptors());
+        }
+        Err(Error::new(kind_of(code), what))
     }
+}
+
+/// The driver does not say what the system refused it: mostly a descriptor. Its own thread looks at those that it has with
+/// poll(2), which refuses to look at more than the limit allows; then the driver waits for nothing any more in this process, and
+/// answers so from then on, whatever the limit.
+fn about_descriptors() -> String {
+    let limit = getrlimit(Resource::Nofile).current;
+    let limit = limit.map_or("no limit".into(), |most| format!("{most}"));
+    format!(
+        "; descriptors that this process may have (RLIMIT_NOFILE): {limit}; one whose limit was below what it had open, even for a \
+         moment, cannot use its GPU any more"
+    )
 }
 
 /// Calls a function of a table and checks its code. Unsafe as the function is.

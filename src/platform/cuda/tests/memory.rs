@@ -250,7 +250,7 @@ fn memory_goes_even_when_the_device_is_lost() {
     }
 }
 
-/// A rank that is refused the wait for its GPU, for want of a descriptor or since another thread records, cannot know whether a
+/// A rank that is refused the wait for its GPU, by the system or since another thread records, cannot know whether a
 /// kernel uses the memory.
 #[test]
 fn memory_that_may_be_in_use_stays_mapped() {

@@ -170,7 +170,6 @@ fn the_drivers_declarations_are_those_of_its_header() {
             "CUDA_ERROR_OPERATING_SYSTEM",
             functions::CUDA_ERROR_OPERATING_SYSTEM as u64,
         ),
-        ("CUDA_ERROR_NOT_READY", functions::CUDA_ERROR_NOT_READY as u64),
         ("CUDA_ERROR_NOT_INITIALIZED", gpu::NOT_INITIALISED as u64),
         ("CUDA_ERROR_NO_DEVICE", driver::CUDA_ERROR_NO_DEVICE as u64),
         ("CU_MEMHOSTREGISTER_PORTABLE", functions::PORTABLE.into()),
