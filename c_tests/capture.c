@@ -1,6 +1,6 @@
-/* Gather and scatter recorded in CUDA graphs, in every capture mode and without a call before, and replayed with other ids;
- * scratch through the callbacks. Calls that cannot be recorded are refused and leave the recording whole, also that of another
- * thread. */
+/* Gather, scatter and a single rank's gradient steps recorded in CUDA graphs, in every capture mode and without a call before, and
+ * replayed with other ids; scratch through the callbacks. Calls that cannot be recorded are refused and leave the recording whole,
+ * also that of another thread. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -346,6 +346,52 @@ static void refused_step(wm_rank* r, wm_table* mapped, int mode) {
   lookup_drop(&other);
 }
 
+/* A single rank's steps without a cache: every replay learns from the ids and gradients that are there then. Without callbacks,
+ * whose scratch stays, the recording is spared. */
+static void steps(wm_rank* r, const wm_kind* kind, int mode) {
+  enum { IDS = 3 * STEP_ROWS };
+  wm_rows e = wm_rows_make(wm_world(r), (wm_rows_shape){.kind = *kind, .dtype = WHOLEMEMORY_DT_FLOAT, .rows = STEP_ROWS, .columns = STEP_COLUMNS});
+  wm_rows_fill(&e, wm_zero_value, 0);
+  wants_sgd(&e);
+  keeper* scratch = keeper_make();
+  step_beside s = {.e = &e, .rank = r->rank};
+  prepare_step(&s, IDS);
+  REQUIRE(gpu.stream_create(&s.stream, NON_BLOCKING) == 0);
+  start_recording(r, s.stream, mode);
+  EXPECT(WHOLEMEMORY_NOT_SUPPORTED, wholememory_embedding_gather_gradient_apply(e.embedding, s.ids.tensor, s.grads.tensor, false, 1, NULL, (int64_t)s.stream));
+  CHECK_HAS(wholememory_get_last_error(), "p_env_fns");
+  EXPECT(0, wholememory_embedding_gather_gradient_apply(e.embedding, s.ids.tensor, s.grads.tensor, false, 1, &scratch->fns, (int64_t)s.stream));
+  void* exec = recorded(r, s.stream, "a gradient step");
+  holds(&e, 0);
+  double want[STEP_ROWS] = {0};
+  for (int turn = 1; exec && turn < 5; turn++) {
+    for (int i = 0; i < IDS; i++) {
+      /* A row that all name, some, none that exist; then as at first. */
+      int id = turn == 1 ? 7 : turn == 2 ? (int)(wm_hash((uint64_t)turn, (uint64_t)i) % (2 * STEP_ROWS)) - STEP_ROWS / 2 : turn == 3 ? -1 - i : i % STEP_ROWS;
+      wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&s.ids, i, 0), (uint64_t)(int64_t)id);
+      for (int c = 0; c < STEP_COLUMNS; c++) wm_set_bits(WHOLEMEMORY_DT_FLOAT, wm_array_at(&s.grads, i, c), wm_rounded(WHOLEMEMORY_DT_FLOAT, turn));
+      if (id >= 0 && id < STEP_ROWS) want[id] -= turn;
+    }
+    wm_array_push(&s.ids);
+    wm_array_push(&s.grads);
+    wm_finish();
+    CHECK_EQ(gpu.launch(exec, s.stream), 0);
+    CHECK_EQ(gpu.stream_synchronise(s.stream), 0);
+    size_t bytes;
+    unsigned char* held = wm_local_copy(e.tensor, &bytes);
+    for (int64_t row = 0; row < STEP_ROWS; row++)
+      for (int64_t c = 0; c < STEP_COLUMNS; c++)
+        CHECK_EQ(wm_bits(WHOLEMEMORY_DT_FLOAT, held + (row * e.stride + c) * 4), wm_rounded(WHOLEMEMORY_DT_FLOAT, want[row]));
+    free(held);
+  }
+  if (exec) CHECK_EQ(gpu.exec_destroy(exec), 0);
+  CHECK_EQ(gpu.stream_destroy(s.stream), 0);
+  keeper_drop(scratch);
+  wm_array_drop(&s.ids);
+  wm_array_drop(&s.grads);
+  wm_rows_drop(&e);
+}
+
 /* While this thread records, another one lets the ranks learn from more gradients than ever before: what these are left in has to
  * grow, and what it was before has to go. */
 static void learning_beside(wm_rank* r, wm_table* t, int mode) {
@@ -410,6 +456,7 @@ static void body(wm_rank* r) {
       gathers(r, &t, mode, NON_BLOCKING, 500, false);
       gathers(r, &t, mode, BLOCKING, 500, true);
       scatters(r, &t, mode);
+      if (r->size == 1) steps(r, kind, mode);
     }
     wm_table_drop(&t);
   }

@@ -68,7 +68,10 @@ pub fn apply_gradients(
     let platform = comm.platform();
     let refusal = match (comm.size(), &learner.cache) {
         (_, Some(_)) => Some(CACHED_RECORDING),
-        (1, None) => None,
+        (1, None) if buffers.outlasts_recording() => None,
+        (1, None) => Some(
+            "a gradient step on a recording stream (graph capture) needs scratch that lives as long as the graph, and p_env_fns is NULL",
+        ),
         _ => Some(
             "a gradient step over several ranks meets them on the host, which a recording stream (graph capture) cannot do",
         ),

@@ -13,6 +13,8 @@ pub struct Heap {
     pub calls: Cell<usize>,
     /// The number of the call that fails, from 0.
     pub fail_at: Option<usize>,
+    /// Scratch goes to somebody else once it is given back, as the library's own does.
+    is_passing: bool,
     /// Every output block with its description, kind and context.
     pub outputs: RefCell<Vec<Output>>,
 }
@@ -48,6 +50,12 @@ impl Heap {
         heap
     }
 
+    pub fn passing() -> Heap {
+        let mut heap = Heap::default();
+        heap.is_passing = true;
+        heap
+    }
+
     fn call(&self, bytes: usize) -> Result<Vec<u64>> {
         let call = self.calls.replace(self.calls.get() + 1);
         if self.fail_at == Some(call) {
@@ -71,6 +79,10 @@ impl Buffers for Heap {
         let words = self.call(count * dtype.size_bytes())?;
         self.live.set(self.live.get() + 1);
         Ok(Box::new(Block { heap: self, words }))
+    }
+
+    fn outlasts_recording(&self) -> bool {
+        !self.is_passing
     }
 
     fn output(&self, description: &Description, kind: AllocationType, context: Address) -> Result<Address> {

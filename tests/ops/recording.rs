@@ -514,7 +514,7 @@ fn a_rank_that_records_or_cannot_work_is_refused_alone() {
 }
 
 /// Who changes a cache has a turn among streams, which a recording has not: also a single rank's step is refused, and changes
-/// nothing. Without a cache it is not.
+/// nothing. Without a cache it is not, where scratch lives as long as the graph.
 #[test]
 fn a_single_rank_records_steps_without_a_cache_alone() {
     let streams = Arc::new(Streams::default());
@@ -547,8 +547,13 @@ fn a_single_rank_records_steps_without_a_cache_alone() {
         let mut ids = Ids::new(DType::Int64, &(0..ROWS).collect::<Vec<_>>(), 0);
         let mut gradients = Grid::new(DType::Float, ROWS as usize, 4, 4, 0);
         let (ids, gradients) = (ids.operand(), gradients.operand());
-        let step = |own| embedding.apply_gradients(Ok((&ids, &gradients)), true, 0.25, &Heap::default(), own);
-        let (done, used) = streams.watch(RECORDING, step);
+        let passing = Heap::passing();
+        let step =
+            |own, scratch: &Heap| embedding.apply_gradients(Ok((&ids, &gradients)), true, 0.25, scratch, own);
+        let (done, used) = streams.watch(RECORDING, |own| step(own, &passing));
+        assert_refused(done, &used, (RECORDING, Kind::NotSupported));
+        assert_eq!(passing.calls.get(), 0);
+        let (done, used) = streams.watch(RECORDING, |own| step(own, &Heap::default()));
         match cached {
             true => {
                 assert_refused(done, &used, (RECORDING, Kind::NotSupported));
@@ -557,7 +562,7 @@ fn a_single_rank_records_steps_without_a_cache_alone() {
             }
             false => done.unwrap(),
         }
-        step(WORKING).unwrap();
+        step(WORKING, &passing).unwrap();
         embedding.release().unwrap();
     }
     comm.destroy().unwrap();
