@@ -5,10 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <wholememory/graph_op.h>
+#include <wholememory/wholegraph_op.h>
 #include <wholememory/wholememory_op.h>
 
 #include "cached.h"
 #include "device.h"
+#include "env.h"
 #include "rows.h"
 #include "table.h"
 
@@ -392,6 +395,48 @@ static void steps(wm_rank* r, const wm_kind* kind, int mode) {
   wm_rows_drop(&e);
 }
 
+/* Calls that wait for what they write, also by themselves, are refused before they ask for memory. */
+static void refused_waits(wm_table* mapped, int mode) {
+  lookup other = lookup_make(mapped, 60);
+  lookup_prepare(&other, 9);
+  enum { COUNT = 8 };
+  wm_array ids = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, COUNT, 1, 1, 0, 0}), pointers = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, COUNT + 1, 1, 1, 0, 0});
+  wm_array out = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 1, COUNT + 1, 1, 1, 0, 0}), line = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 2, 1, COUNT, COUNT, 0, 0});
+  for (int k = 0; k <= COUNT; k++) {
+    wm_set_bits(WHOLEMEMORY_DT_INT64, wm_array_at(&pointers, k, 0), (uint64_t)k);
+    if (k < COUNT) wm_set_bits(WHOLEMEMORY_DT_INT, wm_array_at(&ids, k, 0), (uint64_t)k);
+  }
+  wm_array* arrays[] = {&ids, &pointers, &out, &line};
+  for (int i = 0; i < 4; i++) wm_array_push(arrays[i]);
+  wm_env env;
+  wm_env_start(&env);
+  wm_context made;
+  wm_context_start(&made, &env);
+  void* stream;
+  REQUIRE(gpu.stream_create(&stream, NON_BLOCKING) == 0);
+  wm_finish();
+  CHECK_EQ(gpu.begin(stream, mode), 0);
+  for (int call = 0; call < 3; call++) {
+    int code = call == 0   ? wholememory_env_test_op(ids.tensor, line.tensor, &made, NULL, NULL, 1, &env.fns, stream)
+               : call == 1 ? graph_append_unique(ids.tensor, ids.tensor, &made, out.tensor, &env.fns, stream)
+                           : wholegraph_csr_unweighted_sample_without_replacement(pointers.tensor, ids.tensor, ids.tensor, 2, out.tensor, &made, NULL, NULL, 1, &env.fns, stream);
+    EXPECT(WHOLEMEMORY_NOT_SUPPORTED, code);
+    CHECK_HAS(wholememory_get_last_error(), "recording");
+  }
+  EXPECT(0, lookup_run(&other, NULL, stream));
+  void *graph = NULL, *exec = NULL;
+  REQUIRE(gpu.end(stream, &graph) == 0 && graph);
+  CHECK_EQ(gpu.instantiate(&exec, graph, 0), 0);
+  CHECK_EQ(gpu.graph_destroy(graph), 0);
+  CHECK_EQ(made.mallocs, 0);
+  CHECK_EQ(env.order[0], 0);
+  replays(&other, exec, stream, "what was recorded behind calls that wait");
+  CHECK_EQ(gpu.stream_destroy(stream), 0);
+  wm_context_drop(&made);
+  for (int i = 0; i < 4; i++) wm_array_drop(arrays[i]);
+  lookup_drop(&other);
+}
+
 /* While this thread records, another one lets the ranks learn from more gradients than ever before: what these are left in has to
  * grow, and what it was before has to go. */
 static void learning_beside(wm_rank* r, wm_table* t, int mode) {
@@ -468,6 +513,7 @@ static void body(wm_rank* r) {
   another_thread(r, &mapped);
   for (int mode = 0; mode < MODES; mode++) {
     refused_step(r, &mapped, mode);
+    if (r->size == 1) refused_waits(&mapped, mode);
     learning_beside(r, &mapped, mode);
   }
   wm_table_drop(&mapped);

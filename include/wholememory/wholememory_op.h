@@ -58,7 +58,8 @@ wholememory_error_code_t wholememory_scatter(wholememory_tensor_t input_tensor,
  *
  * Shapes: input [D]; output [`entry_count`, D] of the same dtype. Host results are valid when the stream is synchronised.
  *
- * Errors: INVALID_INPUT for NULL, dead or foreign objects, wrong shapes or dtypes, and for `p_env_fns` NULL; OUT_OF_MEMORY; CUDA_ERROR.
+ * Errors: INVALID_INPUT for NULL, dead or foreign objects, wrong shapes or dtypes, and for `p_env_fns` NULL; NOT_SUPPORTED while the stream records a
+ * graph; OUT_OF_MEMORY; CUDA_ERROR.
  */
 wholememory_error_code_t wholememory_env_test_op(wholememory_tensor_t input_tensor,
                                                  wholememory_tensor_t output_fixed_tensor,

@@ -90,7 +90,8 @@ pub unsafe extern "C-unwind" fn wholememory_scatter(
 ///
 /// Shapes: input [D]; output [`entry_count`, D] of the same dtype. Host results are valid when the stream is synchronised.
 ///
-/// Errors: INVALID_INPUT for NULL, dead or foreign objects, wrong shapes or dtypes, and for `p_env_fns` NULL; OUT_OF_MEMORY; CUDA_ERROR.
+/// Errors: INVALID_INPUT for NULL, dead or foreign objects, wrong shapes or dtypes, and for `p_env_fns` NULL; NOT_SUPPORTED while the stream records a
+/// graph; OUT_OF_MEMORY; CUDA_ERROR.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn wholememory_env_test_op(
     input_tensor: wholememory_tensor_t,

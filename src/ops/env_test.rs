@@ -1,6 +1,7 @@
 //! `wholememory_env_test_op`: lets callers try their environment functions.
 
 use super::operand::Data;
+use super::serving::not_recording;
 use super::{Buffers, EnvTestContexts};
 use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::{AllocationType, DType};
@@ -110,7 +111,7 @@ fn plan(input: &Operand, output: &Operand, matrix: &Matrix, platform: &dyn Platf
 /// are there on return.
 /// # Errors
 /// INVALID_INPUT for shapes, dtypes and data that do not fit, INVALID_VALUE for sizes beyond the address space,
-/// OUT_OF_MEMORY where a block is missing; then nothing is written.
+/// OUT_OF_MEMORY where a block is missing, NOT_SUPPORTED on a recording stream; then nothing is written.
 pub fn env_test(
     input: &Operand,
     output: &Operand,
@@ -140,6 +141,9 @@ pub fn env_test(
     }
     let platform = platform::current()?;
     let plan = plan(input, output, &matrix, platform)?;
+    let recording =
+        "wholememory_env_test_op waits for its output, which a recording stream (graph capture) cannot do";
+    not_recording(platform, stream, recording)?;
     let total_bytes = plan.rows * plan.row_bytes();
     let scratch = buffers.scratch(plan.rows * plan.cols, plan.dtype, AllocationType::Device)?;
     let blocks = blocks()?;
