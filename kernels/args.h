@@ -132,6 +132,7 @@ int wmk_unique(const wmk_unique_args *args, wmk_stream stream);
 // post theirs.
 typedef struct wmk_board {
   uint64_t epoch;        // meetings that this rank has left
+  uint64_t turns;        // of those, the ones that had a turn
   uint32_t blocks_done;  // of a kernel that arrives with its last block
   uint32_t ranks;
   uint32_t rank;
@@ -152,6 +153,9 @@ typedef struct wmk_meet_args {
   const uint32_t *abort;  // memory that the host writes: not 0 ends all waiting
   uint32_t parts;         // wmk_meet_part
   uint32_t reserved;
+  // NULL, or on the host: how many meetings of this board had a turn so far. This one has the next, and begins once the one
+  // before it ended, whatever streams they are on. Not so in a recording: a graph's meetings are in the order of their stream.
+  uint64_t *turns;
 } wmk_meet_args;
 
 int wmk_meet(const wmk_meet_args *args, wmk_stream stream);

@@ -24,16 +24,21 @@ inline cudaError_t load_code(const void *kernel) {
   return code;
 }
 
-// Whether kernels of the stream may begin early. Those of a graph begin as usual: there a launch is cheap, the node before
-// can be anything, and whoever reads the graph's edges need not know of others than full ones.
-inline bool may_begin_early(cudaStream_t stream) {
-  if (!early_serves.load(std::memory_order_relaxed) || early_misses.load(std::memory_order_relaxed)) return false;
+// Whether kernels can begin early here, outside of graphs. Those of a graph begin as usual: there a launch is cheap, the node
+// before can be anything, and whoever reads the graph's edges need not know of others than full ones.
+inline bool can_begin_early() {
+  return early_serves.load(std::memory_order_relaxed) && !early_misses.load(std::memory_order_relaxed);
+}
+
+inline bool records(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) return status == cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) return status != cudaStreamCaptureStatusNone;
   // Whatever it is, the launch will tell.
   cudaGetLastError();
-  return false;
+  return true;
 }
+
+inline bool may_begin_early(cudaStream_t stream) { return can_begin_early() && !records(stream); }
 
 #ifdef __CUDACC__
 

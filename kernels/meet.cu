@@ -30,30 +30,37 @@ __device__ __forceinline__ uint32_t peek(const uint32_t *word) {
   return value;
 }
 
-__global__ void __launch_bounds__(kLanes) meet_kernel(wmk_board *board, const uint32_t *abort, uint32_t parts) {
+// Waits until `word` is `least` or more, or all waiting is over; whether it is `least`.
+__device__ __forceinline__ bool wait_until(const uint64_t *word, uint64_t least, const uint32_t *abort) {
+  uint32_t pause_ns = kFirstPauseNs;
+  for (uint32_t looks = 1; acquire(word) < least; looks++) {
+    if (looks % kLooksAnAbort == 0 && peek(abort) != 0) return false;
+    __nanosleep(pause_ns);
+    pause_ns = pause_ns * 2 < kLastPauseNs ? pause_ns * 2 : kLastPauseNs;
+  }
+  return true;
+}
+
+// `turn` as wmk_meet_args has it, from 1 on; 0 in a graph.
+__global__ void __launch_bounds__(kLanes)
+    meet_kernel(wmk_board *board, const uint32_t *abort, uint32_t parts, uint64_t turn) {
   wait_for_before();
   if (parts & WMK_MEET_LETS_NEXT) let_next_begin();
   const uint32_t lane = threadIdx.x;
+  if (turn > 1) wait_until(&board->turns, turn - 1, abort);
   const uint64_t meeting = board->epoch + 1;
   if (parts & WMK_MEET_ARRIVE) post_arrival(board, meeting, lane, kLanes);
   __syncwarp();
   if (!(parts & WMK_MEET_WAIT)) return;
-  bool aborted = false;
-  for (uint32_t peer = lane; peer < board->ranks && !aborted; peer += kLanes) {
-    if (peer == board->rank) continue;
-    uint32_t pause_ns = kFirstPauseNs;
-    // A peer may be a meeting ahead.
-    for (uint32_t looks = 1; acquire(posts_of(board) + peer) < meeting; looks++) {
-      if (looks % kLooksAnAbort == 0 && peek(abort) != 0) {
-        aborted = true;
-        break;
-      }
-      __nanosleep(pause_ns);
-      pause_ns = pause_ns * 2 < kLastPauseNs ? pause_ns * 2 : kLastPauseNs;
-    }
+  // A peer may be a meeting ahead.
+  bool waits = true;
+  for (uint32_t peer = lane; peer < board->ranks && waits; peer += kLanes) {
+    if (peer != board->rank) waits = wait_until(posts_of(board) + peer, meeting, abort);
   }
   __syncwarp();
-  if (lane == 0) board->epoch = meeting;
+  if (lane != 0) return;
+  board->epoch = meeting;
+  if (turn != 0) asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(&board->turns), "l"(turn) : "memory");
 }
 
 cudaError_t meet(const wmk_meet_args *args, cudaStream_t stream) {
@@ -63,9 +70,14 @@ cudaError_t meet(const wmk_meet_args *args, cudaStream_t stream) {
   auto *board = static_cast<wmk_board *>(args->board);
   const uint32_t *abort = args->abort;
   uint32_t parts = args->parts;
-  void *parameters[] = {&board, &abort, &parts};
-  return enqueue(reinterpret_cast<const void *>(meet_kernel), handle_of<meet_kernel>, 1, kLanes, parameters, stream,
-                 may_begin_early(stream));
+  const bool now = !records(stream);
+  uint64_t turn = now && args->turns != nullptr ? *args->turns + 1 : 0;
+  void *parameters[] = {&board, &abort, &parts, &turn};
+  const cudaError_t code = enqueue(reinterpret_cast<const void *>(meet_kernel), handle_of<meet_kernel>, 1, kLanes,
+                                   parameters, stream, now && can_begin_early());
+  // Nobody may wait for a turn that never comes.
+  if (code == cudaSuccess && turn != 0) *args->turns = turn;
+  return code;
 }
 
 }  // namespace

@@ -73,7 +73,10 @@ bool turns(uint32_t ranks, int turns, Way way, bool graph) {
     seen.push_back(std::make_unique<Device>(turns * ranks * row_bytes));
     seen.back()->poison();
   }
+  std::vector<uint64_t> had(ranks, 0);
   auto enqueue = [&](uint32_t r, int t, cudaStream_t stream) {
+    // Meetings that arrive elsewhere have no turns.
+    uint64_t *const turns_had = way == Way::kByGather ? nullptr : &had[r];
     wmk_rows_args args{};
     args.table = {&base, nullptr, 1, 0, row_bytes, ranks};
     args.id_bytes = 8;
@@ -88,7 +91,8 @@ bool turns(uint32_t ranks, int turns, Way way, bool graph) {
     args.early_blocks = way == Way::kEarly ? (t + 1) % 2 : 0;
     CUDA(wmk_scatter(&args, stream));
     const uint32_t lets_next = way == Way::kEarly ? WMK_MEET_LETS_NEXT : 0;
-    wmk_meet_args meet{boards.memory[r]->as<void>(), abort.get(), WMK_MEET_ARRIVE | WMK_MEET_WAIT | lets_next, 0};
+    wmk_meet_args meet{boards.memory[r]->as<void>(), abort.get(), WMK_MEET_ARRIVE | WMK_MEET_WAIT | lets_next, 0,
+                       turns_had};
     CUDA(wmk_meet(&meet, stream));
     args.early_blocks = way == Way::kEarly ? (t + 2) % 3 : 0;
     args.ids = ids.as<int64_t>();
@@ -146,6 +150,8 @@ bool turns(uint32_t ranks, int turns, Way way, bool graph) {
     }
     const uint64_t epoch = boards.epoch(r), meetings = static_cast<uint64_t>(2 * turns);
     if (epoch != meetings) report("epoch", r, 0, epoch, meetings);
+    const uint64_t turns_wanted = graph || way == Way::kByGather ? 0 : meetings;
+    if (had[r] != turns_wanted) report("turns", r, 0, had[r], turns_wanted);
   }
   return wrong == 0;
 }
@@ -155,7 +161,7 @@ bool abort_ends_the_wait(double within_s) {
   Streams streams(1);
   Shared<uint32_t> abort(1);
   abort[0] = 0;
-  wmk_meet_args meet{boards.memory[1]->as<void>(), abort.get(), WMK_MEET_ARRIVE | WMK_MEET_WAIT, 0};
+  wmk_meet_args meet{boards.memory[1]->as<void>(), abort.get(), WMK_MEET_ARRIVE | WMK_MEET_WAIT, 0, nullptr};
   CUDA(wmk_meet(&meet, streams.at[0]));
   const auto begin = std::chrono::steady_clock::now();
   auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
@@ -168,6 +174,37 @@ bool abort_ends_the_wait(double within_s) {
   if (!waited || !ended) fprintf(stderr, "WRONG: a wait for an absent rank: waited %d, ended %d\n", waited, ended);
   CUDA(cudaStreamSynchronize(streams.at[0]));
   return waited && ended;
+}
+
+// A rank's meetings on two streams that nothing else orders: the second arrives after the first, which work before it keeps.
+bool turns_order_streams(double keeps_s) {
+  Boards boards(2), gates(2);
+  Streams streams(3);
+  Shared<uint32_t> abort(1), gate(1);
+  abort[0] = gate[0] = 0;
+  constexpr uint32_t kParts = WMK_MEET_ARRIVE | WMK_MEET_WAIT;
+  wmk_meet_args kept{gates.memory[0]->as<void>(), gate.get(), kParts, 0, nullptr};
+  CUDA(wmk_meet(&kept, streams.at[0]));
+  uint64_t had[2] = {0, 0};
+  for (int m = 0; m < 2; m++) {
+    wmk_meet_args mine{boards.memory[0]->as<void>(), abort.get(), kParts, 0, &had[0]};
+    CUDA(wmk_meet(&mine, streams.at[m]));
+    wmk_meet_args other{boards.memory[1]->as<void>(), abort.get(), kParts, 0, &had[1]};
+    CUDA(wmk_meet(&other, streams.at[2]));
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  bool waited = true;
+  while (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < keeps_s) {
+    waited = waited && boards.epoch(0) == 0 && boards.epoch(1) == 0;
+  }
+  reinterpret_cast<volatile uint32_t *>(gate.get())[0] = 1;
+  CUDA(cudaDeviceSynchronize());
+  const bool right = waited && boards.epoch(0) == 2 && boards.epoch(1) == 2 && had[0] == 2 && had[1] == 2;
+  if (!right) {
+    fprintf(stderr, "WRONG: meetings on two streams: waited %d, epochs %llu %llu\n", waited,
+            static_cast<unsigned long long>(boards.epoch(0)), static_cast<unsigned long long>(boards.epoch(1)));
+  }
+  return right;
 }
 
 }  // namespace
@@ -185,4 +222,5 @@ void check_meetings(Tally &tally, Size size) {
     }
   }
   tally.count(abort_ends_the_wait(few ? 4 : 1));
+  tally.count(turns_order_streams(0.1));
 }

@@ -334,11 +334,12 @@ void id_kernels() {
     printf("\n");
   }
   Device board(64 + 2 * 8);
-  wmk_board head{0, 0, 1, 0, 0};
+  wmk_board head{};
+  head.ranks = 1;
   board.put(&head, sizeof head);
   Shared<uint32_t> abort(1);
   abort[0] = 0;
-  wmk_meet_args m{board.as<void>(), abort.get(), WMK_MEET_ARRIVE | WMK_MEET_WAIT, 0};
+  wmk_meet_args m{board.as<void>(), abort.get(), WMK_MEET_ARRIVE | WMK_MEET_WAIT, 0, nullptr};
   const auto us = host_us([&] { CUDA(wmk_meet(&m, stream)); });
   printf("  a meeting of one: %.1f back to back / %.1f\n", us.first, us.second);
 }

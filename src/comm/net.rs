@@ -146,15 +146,31 @@ impl Net {
     /// This rank alone ends the making of the communicator: the others learn why, where they would else see a death. Nothing new
     /// to ranks that have agreed on the failure, or that know of one.
     pub fn give_up(&self, error: &Error) {
-        if self.failure().is_some() {
+        let what = self.end("gave up while the communicator was made", error);
+        match (what, self.rank) {
+            (Some(what), 0) => self.break_with(what),
+            (Some(what), _) => self.tell_broken(&Error::new(Kind::Communication, what)),
+            (None, _) => {}
+        }
+    }
+
+    /// This rank cannot come to where the others would wait for it: the communicator breaks, here at once.
+    pub fn break_off(&self, error: &Error) {
+        let Some(what) = self.end("cannot meet the others any more", error) else {
             return;
+        };
+        if self.rank != 0 {
+            self.tell_broken(&Error::new(Kind::Communication, what.clone()));
         }
+        self.break_with(what);
+    }
+
+    /// What the others are told; `None` where this rank knows that there is nothing left to end.
+    fn end(&self, did: &str, error: &Error) -> Option<String> {
         let who = self.named(self.rank);
-        let what = format!("{who} gave up while the communicator was made: {}", error.what);
-        match self.rank {
-            0 => self.break_with(what),
-            _ => self.tell_broken(&Error::new(Kind::Communication, what)),
-        }
+        self.failure()
+            .is_none()
+            .then(|| format!("{who} {did}: {}", error.what))
     }
 
     /// Why collective calls cannot succeed any more, if so.

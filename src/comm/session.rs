@@ -31,6 +31,13 @@ impl Session<'_> {
     pub fn communicator(&self) -> &Communicator {
         self.comm
     }
+
+    /// Breaks the communicator: this rank cannot come to where the others wait for it.
+    pub fn break_off(&self, error: &Error) {
+        if let Some(net) = &self.comm.net {
+            net.break_off(error);
+        }
+    }
 }
 
 impl Bootstrap for Session<'_> {

@@ -1,8 +1,9 @@
 //! The gradient step of a table over the ranks: what a caller passes, checked; ids and gradients to the owners; the step there.
 
 use super::Buffers;
-use super::cached::{self, Cache, meet};
+use super::cached::{self, Cache};
 use super::leg::{Circle, Field};
+use super::meet::meet;
 use super::operand::Data;
 use super::owners::{Delivery, Owners, Parcel, deliver, keep};
 use super::route::deal;
@@ -172,10 +173,9 @@ fn run(
     let outcome = match &learner.cache {
         // Lines change: what others of this rank and of other ranks read is read before, or after.
         Some(Cached { cache, .. }) => cache.turns.change(platform, stream, |ordered| {
-            meet(&session, stream)?;
-            let outcome = work(ordered);
-            meet(&session, stream)?;
-            outcome
+            let met = meet(&session, stream)?;
+            let outcome = work(ordered.and(met));
+            outcome.and(meet(&session, stream)?)
         }),
         None => work(Ok(())),
     };

@@ -11,6 +11,7 @@ pub mod graph;
 mod hierarchy;
 mod in_place;
 mod leg;
+mod meet;
 mod operand;
 mod owners;
 mod plan;

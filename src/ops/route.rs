@@ -4,6 +4,7 @@
 use super::announce::Served;
 use super::hierarchy::{Circles, Nodes};
 use super::leg::{Circle, Field, gather_with_workspace};
+use super::meet::{meet, meet_before_rows};
 use super::operand::Data;
 use super::plan::{Holder, Operation, Plan, Request, plan};
 use super::serving::take_part;
@@ -14,7 +15,7 @@ use crate::kinds::{AllocationType, DType};
 use crate::log::say_rank;
 use crate::memory::{MappedBases, Memory, Route};
 use crate::platform::learning::RoundRobin;
-use crate::platform::{self, Bootstrap, Indices, Launch, Platform, Stream, Transport};
+use crate::platform::{self, Indices, Launch, Platform, Stream, Transport};
 use crate::span::Address;
 use crate::tensor::{Operand, Storage};
 use std::sync::Arc;
@@ -214,20 +215,12 @@ impl Call<'_> {
             after_meeting: platform.meets_on_streams(),
             ..self.width(plan)
         };
-        let launch = || match plan {
+        let met = meet_before_rows(session, self.stream)?;
+        let moved = met.and_then(|()| match plan {
             Some(plan) => self.launch(platform, plan, &plan.bases(partitions), width),
             None => Ok(()),
-        };
-        if platform.meets_on_streams() {
-            platform.meet_before_rows(self.stream)?;
-            let moved = launch();
-            return moved.and(platform.meet(self.stream));
-        }
-        let before = platform.synchronize(self.stream);
-        session.barrier()?;
-        let moved = before.and_then(|()| launch().and_then(|()| platform.synchronize(self.stream)));
-        session.barrier()?;
-        moved
+        });
+        moved.and(meet(session, self.stream)?)
     }
 
     fn over_nodes(&self, session: &Session<'_>, served: &Served<'_>, plan: Option<&Plan>) -> Result<()> {

@@ -10,14 +10,15 @@ mod tests;
 
 use super::Buffers;
 use super::arrays::{as_array, id_dtype, one_dim};
+use super::meet::meet;
 use super::route::lease;
 use super::serving::{not_recording, take_part};
 use crate::comm::{Communicator, Session};
-use crate::error::{Error, Result, ensure};
+use crate::error::{Result, ensure};
 use crate::kinds::{DType, MemoryType};
 use crate::memory::{Memory, Route};
 use crate::platform::graph::Take;
-use crate::platform::{self, Bootstrap, Stream};
+use crate::platform::{self, Stream};
 use crate::span::Address;
 use crate::tensor::{Operand, Storage};
 use reading::Request;
@@ -238,18 +239,7 @@ fn together(
     checked: Result<()>,
     work: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    let platform = session.communicator().platform();
-    let first = |own: Result<()>, all: Result<()>| own.and(all);
-    if platform.meets_on_streams() {
-        platform.meet(stream)?;
-        let worked = checked.and_then(|()| work());
-        return first(worked, platform.meet(stream));
-    }
-    let before = platform.synchronize(stream);
-    session.barrier()?;
-    let worked: std::result::Result<(), Error> = checked
-        .and(before)
-        .and_then(|()| work())
-        .and_then(|()| platform.synchronize(stream));
-    first(worked, session.barrier())
+    let met = meet(session, stream)?;
+    let worked = checked.and(met).and_then(|()| work());
+    worked.and(meet(session, stream)?)
 }

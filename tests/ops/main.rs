@@ -8,6 +8,7 @@ mod grid;
 mod heap;
 mod moving;
 mod recording;
+mod stumbling;
 mod world;
 
 #[test]

@@ -1,13 +1,14 @@
 //! Gathers through a cache that is apart from its table: a copy of some of its rows, for the ranks of another communicator.
 
 use super::gather::{CachedCall, NAME};
-use super::{Leases, kept_apart, meet};
+use super::{Leases, kept_apart};
 use crate::comm::Session;
 use crate::error::Result;
 use crate::kinds::{AllocationType, DType};
 use crate::memory::Route;
 use crate::ops::Scratch;
 use crate::ops::leg::{Arena, Field, bytes_of};
+use crate::ops::meet::meet;
 use crate::ops::owners::Delivery;
 use crate::ops::plan::{Operation, Plan};
 use crate::ops::route::Call;
@@ -127,7 +128,7 @@ impl CachedCall<'_> {
                 }
                 _ => self.read_nothing(),
             };
-            let met = meet(&session, stream);
+            let met = meet(&session, stream)?;
             failure.and(filled).and(met)
         })
     }
@@ -141,9 +142,9 @@ impl CachedCall<'_> {
         plan: Option<&Plan>,
         ordered: Result<()>,
     ) -> Result<(Option<Admitted<'s>>, Result<()>)> {
-        meet(session, self.launch.stream)?;
+        let met = meet(session, self.launch.stream)?;
         let (delivery, sent) = self.deliver(field, session, plan, leases)?;
-        let admitted = ordered.and_then(|()| match (leases, &delivery) {
+        let admitted = ordered.and(met).and_then(|()| match (leases, &delivery) {
             (Some(leases), Some(delivery)) if delivery.parcel.ids.count > 0 => {
                 self.admit(field, leases, delivery).map(Some)
             }

@@ -1,10 +1,11 @@
 //! `wholememory_embedding_gather` of a cached table.
 
-use super::{Cache, Leases, kept_apart, meet};
+use super::{Cache, Leases, kept_apart};
 use crate::comm::Session;
 use crate::error::{Error, Kind, Result};
 use crate::kinds::{AllocationType, DType};
 use crate::ops::leg::{Circle, Field, with_workspace};
+use crate::ops::meet::meet;
 use crate::ops::operand::Data;
 use crate::ops::owners::{Delivery, Parcel, deliver, keep};
 use crate::ops::plan::{Holder, Operation, Plan, Request, plan};
@@ -203,15 +204,15 @@ impl<'a> CachedCall<'a> {
         let adjusted = if adjust {
             let mut adjusted = None;
             let turn = cache.turns.change(self.platform, stream, |ordered| {
-                meet(&session, stream)?;
+                let met = meet(&session, stream)?;
                 let field = self.field(&session);
                 let (delivery, sent) = self.deliver(&field, &session, plan, leases)?;
-                let own = ordered.and_then(|()| match (leases, &delivery) {
+                let own = ordered.and(met).and_then(|()| match (leases, &delivery) {
                     (Some(leases), Some(delivery)) => cache.adjust_to(&cache.view(leases), delivery, stream),
                     _ => Ok(()),
                 });
-                meet(&session, stream)?;
-                adjusted = Some(sent.and(own));
+                let met = meet(&session, stream)?;
+                adjusted = Some(sent.and(own).and(met));
                 Ok(())
             });
             // What fails behind the last meeting concerns this rank alone, and the others meet it again.
@@ -220,14 +221,13 @@ impl<'a> CachedCall<'a> {
                 None => return turn,
             }
         } else {
-            meet(&session, stream)?;
-            Ok(())
+            meet(&session, stream)?
         };
         let read = adjusted.and_then(|()| self.read_mapped(leases, plan, !adjust));
-        if meets {
-            meet(&session, stream)?;
+        match meets {
+            true => read.and(meet(&session, stream)?),
+            false => read,
         }
-        read
     }
 
     /// Adjusts and reads, for the only rank.

@@ -11,14 +11,14 @@ pub use turns::Turns;
 
 use super::owners::{Delivery, Owners};
 use super::serving::{not_recording, take_part};
-use crate::comm::{Communicator, Session};
+use crate::comm::Communicator;
 use crate::error::{Error, Result};
 use crate::kinds::DType;
 use crate::memory::{MappedBases, Memory, Route};
 use crate::platform::caching::{
     AGE_ACCESSES_PER_LINE, Adjustment, AfterWriteBack, CacheCounters, CacheView, Geometry, StateLines,
 };
-use crate::platform::{Bootstrap, Launch, Platform, Stream};
+use crate::platform::{Bootstrap, Launch, Stream};
 use crate::span::Address;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -263,21 +263,6 @@ impl Cache {
             .map(|memory| memory.free_alone())
             .fold(Ok(()), Result::and)
     }
-}
-
-/// The ranks meet: what their streams did before, all of them see behind it. Nothing to do for one rank.
-pub(super) fn meet(session: &Session<'_>, stream: Stream) -> Result<()> {
-    let comm = session.communicator();
-    let platform: &dyn Platform = comm.platform();
-    if comm.size() == 1 {
-        return Ok(());
-    }
-    if platform.meets_on_streams() {
-        return platform.meet(stream);
-    }
-    let done = platform.synchronize(stream);
-    session.barrier()?;
-    done
 }
 
 /// A failure that a rank keeps to itself while it takes part.

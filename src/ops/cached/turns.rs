@@ -107,11 +107,8 @@ impl User {
 }
 
 /// Work that could not be marked is waited for here, so that nobody has to.
-fn done_or_marked(platform: &dyn Platform, stream: Stream, marked: Result<()>) -> Result<()> {
-    if marked.is_err() {
-        let _ = platform.synchronize(stream);
-    }
-    marked
+fn marked_or_done(platform: &dyn Platform, stream: Stream, marked: Result<()>) -> Result<()> {
+    marked.or_else(|error| platform.synchronize(stream).map_err(|_| error))
 }
 
 impl Default for Turns {
@@ -159,7 +156,7 @@ impl Turns {
         self.marks().after_change(user)?;
         let outcome = work();
         let marked = self.marks().has_read(platform, user);
-        done_or_marked(platform, stream, marked)?;
+        marked_or_done(platform, stream, marked)?;
         outcome
     }
 
@@ -180,7 +177,7 @@ impl Turns {
         let in_order = ordered.is_ok();
         let outcome = work(ordered);
         let marked = self.marks().has_changed(platform, user, in_order);
-        let marked = done_or_marked(platform, stream, marked);
+        let marked = marked_or_done(platform, stream, marked);
         outcome.and_then(|value| marked.map(|()| value))
     }
 }
@@ -201,13 +198,19 @@ mod tests {
         asked: AtomicUsize,
         /// Streams below are done, but for every hundredth.
         passed: Arc<AtomicUsize>,
-        /// What fails: setting marks, or holding streams back.
+        /// What fails, a bit each: setting marks, holding streams back, waiting.
         fails: Arc<AtomicUsize>,
         log: Arc<Mutex<Vec<String>>>,
     }
 
     const SET: usize = 1;
     const HOLD: usize = 2;
+    const WAIT: usize = 4;
+
+    fn may(fails: &AtomicUsize, what: usize) -> Result<()> {
+        ensure!(fails.load(Ordering::Relaxed) & what == 0, Cuda, "{what} fails");
+        Ok(())
+    }
 
     struct Written {
         /// Where it was set last.
@@ -217,22 +220,15 @@ mod tests {
         log: Arc<Mutex<Vec<String>>>,
     }
 
-    impl Written {
-        fn may(&self, what: usize) -> Result<()> {
-            ensure!(self.fails.load(Ordering::Relaxed) != what, Cuda, "{what} fails");
-            Ok(())
-        }
-    }
-
     impl Mark for Written {
         fn set(&self, stream: Stream) -> Result<()> {
-            self.may(SET)?;
+            may(&self.fails, SET)?;
             *self.stream.lock().unwrap() = stream.0;
             Ok(())
         }
 
         fn hold_back(&self, stream: Stream) -> Result<()> {
-            self.may(HOLD)?;
+            may(&self.fails, HOLD)?;
             let line = format!("{} after {}", stream.0, self.stream.lock().unwrap());
             self.log.lock().unwrap().push(line);
             Ok(())
@@ -271,7 +267,7 @@ mod tests {
 
         fn synchronize(&self, stream: Stream) -> Result<()> {
             self.log.lock().unwrap().push(format!("{} done", stream.0));
-            Ok(())
+            may(&self.fails, WAIT)
         }
 
         /// Handle 2 means another stream in every thread; 7 is used again for a new one every time.
@@ -392,14 +388,17 @@ mod tests {
         assert_eq!(waits(), ["4 after 1", "4 after 3", "4 after 2", "4 after 9"]);
         turns.read(&later, Stream(2), || Ok(())).unwrap();
         waits();
-        fails(SET);
-        change(5).unwrap_err();
-        turns.read(&later, Stream(7), || Ok(())).unwrap_err();
-        fails(0);
-        assert_eq!(
-            waits(),
-            ["5 after 4", "5 after 2", "5 done", "7 after 4", "7 done"]
-        );
+        for what in [SET, SET | WAIT] {
+            fails(what);
+            // What is done needs no mark.
+            assert_eq!(change(5).is_ok(), what == SET);
+            assert_eq!(turns.read(&later, Stream(7), || Ok(())).is_ok(), what == SET);
+            fails(0);
+            assert_eq!(
+                waits(),
+                ["5 after 4", "5 after 2", "5 done", "7 after 4", "7 done"]
+            );
+        }
         change(6).unwrap();
         assert_eq!(waits(), ["6 after 4", "6 after 2"]);
     }

@@ -7,12 +7,14 @@ use crate::error::Result;
 use crate::kinds::Location;
 use crate::platform::{Bootstrap, Segment, SegmentRequest, Segments, Stream, agree};
 use crate::span::Address;
+use std::sync::{Mutex, PoisonError};
 
 /// `wmk_board` of kernels/args.h; the addresses of the posts on the others' boards and the own posts follow.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoardHead {
     pub epoch: u64,
+    pub turns: u64,
     pub blocks_done: u32,
     pub ranks: u32,
     pub rank: u32,
@@ -31,8 +33,8 @@ fn board_bytes(ranks: usize) -> usize {
 /// A fresh board: nobody has posted anything. `board_of` is where this rank maps each rank's board.
 fn fresh(rank: usize, board_of: &[Address]) -> Vec<usize> {
     let ranks = board_of.len();
-    // The epoch, blocks done and ranks, rank and reserved.
-    let mut words = vec![0, ranks << 32, rank];
+    // The epoch, the turns, blocks done and ranks, rank and reserved.
+    let mut words = vec![0, 0, ranks << 32, rank];
     let my_post = posts_offset_bytes(ranks) + rank * size_of::<u64>();
     words.extend(board_of.iter().map(|board| board.0 + my_post));
     words.resize(board_bytes(ranks) / size_of::<u64>(), 0);
@@ -42,6 +44,8 @@ fn fresh(rank: usize, board_of: &[Address]) -> Vec<usize> {
 /// The boards of a communicator's ranks, mapped by all of them.
 pub struct Boards {
     own: Address,
+    /// Meetings enqueued outside recordings, which take turns over all streams of the rank.
+    turns: Mutex<u64>,
     /// Keeps the boards mapped.
     _segment: Box<dyn Segment>,
 }
@@ -66,20 +70,24 @@ impl Boards {
         agree(boot, &[], platform.gpu.write(own, &fresh(rank, &board_of)))?;
         Ok(Boards {
             own,
+            turns: Mutex::default(),
             _segment: segment,
         })
     }
 
     /// Enqueues a meeting: what this rank's stream did before it arrived, the others' streams see after they waited, and the
-    /// other way round. `abort` ends the wait once it is set. `lets_next`: the kernel enqueued next may begin while it waits.
+    /// other way round. It begins once the one before it has ended, whatever stream that is on; in a recording it is ordered by its
+    /// stream alone. `abort` ends the wait once it is set. `lets_next`: the kernel enqueued next may begin while it waits.
     /// # Errors
     /// CUDA_ERROR.
     pub fn meet(&self, abort: Address, lets_next: bool, stream: Stream) -> Result<()> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         let args = MeetArgs {
             board: self.own,
             abort,
             parts: MEET_ARRIVE | MEET_WAIT | if lets_next { MEET_LETS_NEXT } else { 0 },
             reserved: 0,
+            turns: &mut *turns,
         };
         kernels::meet(&args, stream)
     }
@@ -94,16 +102,18 @@ mod tests {
         let boards = [Address(0x10000), Address(0x20000), Address(0x30000)];
         let words = fresh(1, &boards);
         // Head, three addresses, three posts.
-        assert_eq!(words.len(), 3 + 3 + 3);
+        assert_eq!(words.len(), 4 + 3 + 3);
         let head: BoardHead = BoardHead {
             epoch: words[0] as u64,
-            blocks_done: words[1] as u32,
-            ranks: (words[1] >> 32) as u32,
-            rank: words[2] as u32,
-            reserved: (words[2] >> 32) as u32,
+            turns: words[1] as u64,
+            blocks_done: words[2] as u32,
+            ranks: (words[2] >> 32) as u32,
+            rank: words[3] as u32,
+            reserved: (words[3] >> 32) as u32,
         };
         let want = BoardHead {
             epoch: 0,
+            turns: 0,
             blocks_done: 0,
             ranks: 3,
             rank: 1,
@@ -111,8 +121,8 @@ mod tests {
         };
         assert_eq!(head, want);
         // The post of rank 1 is the second behind head and addresses.
-        let post = |board: usize| board + 24 + 24 + 8;
-        assert_eq!(words[3..6], [post(0x10000), post(0x20000), post(0x30000)]);
-        assert!(words[6..].iter().all(|word| *word == 0));
+        let post = |board: usize| board + 32 + 24 + 8;
+        assert_eq!(words[4..7], [post(0x10000), post(0x20000), post(0x30000)]);
+        assert!(words[7..].iter().all(|word| *word == 0));
     }
 }

@@ -9,7 +9,6 @@ use cudarc::driver::sys::{
     CUmemGenericAllocationHandle, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUpointer_attribute,
     CUstream, CUuuid,
 };
-use rustix::process::{Resource, getrlimit};
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 library! {
@@ -100,24 +99,8 @@ impl Functions {
             return Ok(());
         }
         let said = words(code, self.cuGetErrorName, self.cuGetErrorString);
-        let mut what = format!("{call} failed: {said}");
-        if kind_of(code) == Kind::System {
-            what.push_str(&about_descriptors());
-        }
-        Err(Error::new(kind_of(code), what))
+        Err(Error::new(kind_of(code), format!("{call} failed: {said}")))
     }
-}
-
-/// The driver does not say what the system refused it: mostly a descriptor. Its own thread looks at those that it has with
-/// poll(2), which refuses to look at more than the limit allows; then the driver waits for nothing any more in this process, and
-/// answers so from then on, whatever the limit.
-fn about_descriptors() -> String {
-    let limit = getrlimit(Resource::Nofile).current;
-    let limit = limit.map_or("no limit".into(), |most| format!("{most}"));
-    format!(
-        "; descriptors that this process may have (RLIMIT_NOFILE): {limit}; one whose limit was below what it had open, even for a \
-         moment, cannot use its GPU any more"
-    )
 }
 
 /// Calls a function of a table and checks its code. Unsafe as the function is.

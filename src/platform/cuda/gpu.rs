@@ -133,6 +133,11 @@ impl Gpu {
         })
     }
 
+    /// The context's address, which tells it from others.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
     /// True in a process forked from the one that bound the GPU.
     pub fn is_inherited(&self) -> bool {
         self.epoch != epoch()

@@ -4,6 +4,7 @@
 use super::CudaPlatform;
 use super::functions::{DEVICEMAP, PORTABLE, drive};
 use super::gpu::Gpu;
+use super::undecided;
 use crate::error::{Kind, Result, ensure};
 use crate::log::say;
 use crate::platform::cpu::segments::{MemfdSegment, create_alone, create_shared};
@@ -16,11 +17,16 @@ use std::sync::Arc;
 const PIECE_BYTES: usize = 4 << 30;
 
 pub struct HostSegment {
-    registered: Registered,
     /// `None` once given back.
-    memory: Option<MemfdSegment>,
+    held: Option<Held>,
     addresses: Box<[Address]>,
     flat: Option<Address>,
+}
+
+/// The registration goes first.
+struct Held {
+    registered: Registered,
+    memory: MemfdSegment,
 }
 
 impl HostSegment {
@@ -42,29 +48,44 @@ impl HostSegment {
             }
             _ => create_shared(request, node, boot)?,
         };
-        let mut registered = agree(boot, &[], Registered::new(gpu, memory.range(), PIECE_BYTES))?;
-        registered.in_use = true;
+        let registered = agree(boot, &[], Registered::new(gpu, memory.range(), PIECE_BYTES))?;
         Ok(HostSegment {
-            registered,
             addresses: (0..boot.size())
                 .map(|rank| memory.address_of_rank(rank))
                 .collect(),
             flat: memory.flat(),
-            memory: Some(memory),
+            held: Some(Held { registered, memory }),
         })
     }
 
+    /// Waits for the GPU, which may use the memory, and takes it back; if it cannot tell whether the GPU is done, once it can
+    /// ([`undecided`]).
     fn give_back(&mut self) -> Result<()> {
-        let outcome = self.registered.take_back();
-        let Some(memory) = self.memory.take() else {
-            return outcome;
+        let Some(held) = self.held.take() else {
+            return Ok(());
         };
-        // A forked child never got the mapping; at its addresses may be something of the child's.
-        if self.registered.gpu.is_inherited() || self.registered.stays {
-            std::mem::forget(memory);
-            return outcome;
+        let gpu = held.registered.gpu.clone();
+        let is_registered = !held.registered.pieces.is_empty();
+        // A forked child never got the mapping, and at its addresses may be something of the child's; at the end of a process
+        // its GPU may be at work.
+        if let Err(gone) = gpu.check_alive() {
+            std::mem::forget(held);
+            return if is_registered { Err(gone) } else { Ok(()) };
         }
-        outcome.and(memory.unmap())
+        let mut outcome = Ok(());
+        if is_registered {
+            let settled = gpu.settle();
+            if settled.may_be_at_work {
+                undecided::keep(&gpu, Box::new(held));
+                return settled.outcome;
+            }
+            outcome = settled.outcome;
+        }
+        let Held {
+            mut registered,
+            memory,
+        } = held;
+        outcome.and(registered.take_back()).and(memory.unmap())
     }
 }
 
@@ -93,10 +114,6 @@ impl Segment for HostSegment {
 pub(super) struct Registered {
     gpu: Arc<Gpu>,
     pieces: Vec<usize>,
-    /// Kernels may use them: they belong to a finished segment.
-    in_use: bool,
-    /// The GPU may be at work with them, so they were not taken back and must stay.
-    stays: bool,
 }
 
 impl Registered {
@@ -108,8 +125,6 @@ impl Registered {
         let mut registered = Registered {
             gpu: gpu.clone(),
             pieces: Vec::new(),
-            in_use: false,
-            stays: false,
         };
         let Some((base, bytes)) = range else {
             return Ok(registered);
@@ -160,23 +175,14 @@ impl Registered {
         Ok(())
     }
 
-    /// Waits for the GPU where it may use them, then takes the ranges from it.
+    /// Takes the ranges from the GPU, which does not use them any more.
     /// # Errors
-    /// CUDA_ERROR, the first one; all ranges are taken back all the same, unless the GPU may be at work with them.
+    /// CUDA_ERROR, the first one; all ranges are taken back all the same.
     fn take_back(&mut self) -> Result<()> {
         if self.pieces.is_empty() {
             return Ok(());
         }
         let mut outcome = Ok(());
-        if self.in_use {
-            let settled = self.gpu.settle();
-            outcome = settled.outcome;
-            if settled.may_be_at_work {
-                self.stays = true;
-                self.pieces.clear();
-                return outcome;
-            }
-        }
         self.gpu.check_alive()?;
         let _entered = self.gpu.enter();
         for piece in std::mem::take(&mut self.pieces) {

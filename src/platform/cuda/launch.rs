@@ -125,6 +125,7 @@ pub struct MeetArgs {
     pub abort: Address,
     pub parts: u32,
     pub reserved: u32,
+    pub turns: *mut u64,
 }
 
 /// `wmk_fill_args`.
@@ -450,8 +451,8 @@ mod tests {
             UniqueArgs = "wmk_unique_args" {
                 ids, count, unique, slots, distinct, scratch, scratch_bytes, needed_bytes, id_bytes, bits
             }
-            MeetArgs = "wmk_meet_args" { board, abort, parts, reserved }
-            BoardHead = "wmk_board" { epoch, blocks_done, ranks, rank, reserved }
+            MeetArgs = "wmk_meet_args" { board, abort, parts, reserved, turns }
+            BoardHead = "wmk_board" { epoch, turns, blocks_done, ranks, rank, reserved }
             FillArgs = "wmk_fill_args" { input, output, stride_bytes, rows, cols, dtype, reserved }
         };
         let constants = [

@@ -37,6 +37,7 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 mod transport;
+mod undecided;
 mod vmm;
 mod waiting;
 mod words;
@@ -418,6 +419,12 @@ impl CudaPlatform {
             Logic,
             "the ranks of a communicator get acquainted once"
         );
+        if boot.size() > 1 {
+            // Once others count on this rank it is too late to find that there is no room for a stream.
+            let _ = self
+                .side
+                .set(super::agree(boot, &[], SideStream::new(&self.gpu))?);
+        }
         if waits_on_gpu {
             let _ = self.boards.set(Boards::create(self, boot)?);
         }

@@ -5,6 +5,7 @@ use super::CudaPlatform;
 use super::gpu::Gpu;
 use super::handover::{Handover, Ticket, exchange};
 use super::host::HostSegment;
+use super::undecided;
 use super::vmm::{Physical, Range};
 use crate::error::{Error, Kind, Result, ensure};
 use crate::kinds::Location;
@@ -149,6 +150,14 @@ fn create_physical(gpu: &Arc<Gpu>, bytes: usize, handover: Handover) -> Result<P
     }
 }
 
+impl DeviceSegment {
+    fn keep_range(&mut self) {
+        if let Some(range) = self.range.take() {
+            undecided::keep(&self.gpu, Box::new(range));
+        }
+    }
+}
+
 impl Segment for DeviceSegment {
     fn address_of_rank(&self, rank: usize) -> Address {
         self.addresses[rank]
@@ -159,11 +168,11 @@ impl Segment for DeviceSegment {
     }
 
     /// Unmapping does not wait for kernels, so every GPU is done before any memory goes; and memory goes after the others
-    /// have let go of it. A rank that cannot tell whether its GPU is done keeps its mapping until the process ends.
+    /// have let go of it. A rank that cannot tell whether its GPU is done keeps its mapping until it can ([`undecided`]).
     fn release(mut self: Box<Self>, boot: Option<&dyn Bootstrap>) -> Result<()> {
         let settled = self.gpu.settle();
         if settled.may_be_at_work {
-            std::mem::forget(self.range.take());
+            self.keep_range();
         }
         let mut outcome = settled.outcome;
         if let Some(boot) = boot {
@@ -191,7 +200,7 @@ impl Segment for DeviceSegment {
 impl Drop for DeviceSegment {
     fn drop(&mut self) {
         if self.range.is_some() && self.gpu.settle().may_be_at_work {
-            std::mem::forget(self.range.take());
+            self.keep_range();
         }
     }
 }

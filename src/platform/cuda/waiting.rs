@@ -1,16 +1,30 @@
 //! Waits for a GPU.
 
-use super::functions::{CUDA_ERROR_OPERATING_SYSTEM, drive};
+use super::functions::CUDA_ERROR_OPERATING_SYSTEM;
 use super::gpu::Gpu;
+use super::undecided;
 use crate::error::{Kind, Result};
 use crate::platform::Stream;
 use cudarc::driver::sys::{CUevent, CUstream};
+use rustix::process::{Resource, getrlimit};
 use std::ffi::c_int;
 
 /// What says nothing of the work that was waited for: the system refused the driver something, or a stream records a graph (900 to
 /// 908).
 fn is_refusal(code: c_int) -> bool {
     code == CUDA_ERROR_OPERATING_SYSTEM || (900..=908).contains(&code)
+}
+
+/// The driver does not say what the system refused it. Its own thread looks at its descriptors with poll(2), which refuses to look
+/// at more than the limit allows; then the driver waits for nothing any more in this process, and answers so from then on, whatever
+/// the limit.
+fn about_descriptors() -> String {
+    let limit = getrlimit(Resource::Nofile).current;
+    let limit = limit.map_or("no limit".into(), |most| format!("{most}"));
+    format!(
+        "; descriptors that this process may have (RLIMIT_NOFILE): {limit}; one whose limit was below what it had open, even for a \
+         moment, cannot use its GPU any more"
+    )
 }
 
 /// How a wait for all work ended.
@@ -42,9 +56,13 @@ impl Gpu {
         };
         // SAFETY: a context is current.
         let code = unsafe { (self.functions.cuCtxSynchronize)() };
+        let may_be_at_work = is_refusal(code);
+        if !may_be_at_work {
+            undecided::let_go(self);
+        }
         Settled {
-            outcome: self.functions.check("cuCtxSynchronize", code),
-            may_be_at_work: is_refusal(code),
+            outcome: self.waited("cuCtxSynchronize", code),
+            may_be_at_work,
         }
     }
 
@@ -54,7 +72,8 @@ impl Gpu {
     pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
         let _entered = self.enter()?;
         // SAFETY: the caller vouches for the stream.
-        unsafe { drive!(self.functions, cuStreamSynchronize(stream.0 as CUstream)) }
+        let code = unsafe { (self.functions.cuStreamSynchronize)(stream.0 as CUstream) };
+        self.waited("cuStreamSynchronize", code)
     }
 
     /// Waits until what stands before the event is done; an event never recorded counts as done.
@@ -63,6 +82,16 @@ impl Gpu {
     pub(super) fn synchronize_event(&self, event: CUevent) -> Result<()> {
         let _entered = self.enter()?;
         // SAFETY: the caller owns the event.
-        unsafe { drive!(self.functions, cuEventSynchronize(event)) }
+        let code = unsafe { (self.functions.cuEventSynchronize)(event) };
+        self.waited("cuEventSynchronize", code)
+    }
+
+    fn waited(&self, call: &str, code: c_int) -> Result<()> {
+        self.functions.check(call, code).map_err(|mut error| {
+            if error.kind == Kind::System {
+                error.what.push_str(&about_descriptors());
+            }
+            error
+        })
     }
 }
