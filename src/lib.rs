@@ -18,3 +18,6 @@ pub mod ops;
 #[allow(unsafe_code)]
 pub mod platform;
 pub mod tensor;
+
+#[global_allocator]
+static ALLOCATOR: platform::reserve::WithReserve = platform::reserve::WithReserve;

@@ -163,6 +163,8 @@ wholememory_error_code_t wholememory_embedding_set_optimizer(wholememory_embeddi
  * Collective over the embedding's communicator where the table or its cache is DISTRIBUTED, and for HIERARCHY tables; where there is a cache and
  * `adjust_cache` is true also over the cache's communicator. All these ranks pass the same `adjust_cache`. Else local.
  *
+ * Where ranks exchange ids or rows and one has no memory or descriptor for that: OUT_OF_MEMORY or SYSTEM_ERROR on all of them.
+ *
  * A NULL or foreign embedding names no ranks, nor does one that went with its communicator: that rank takes no part, and the others wait for its
  * next collective call.
  */
@@ -185,7 +187,7 @@ wholememory_error_code_t wholememory_embedding_gather(wholememory_embedding_t wh
  * Errors (on the failing rank alone; the others go on without it): INVALID_INPUT for NULL, dead or foreign objects, an embedding without optimizer,
  * wrong shapes or dtypes, data that cannot be reached, gradients with other columns than those of the lowest rank that has some; LOGIC_ERROR for
  * gradients that are not as many as indices and for data that is not aligned to its elements; INVALID_VALUE for spans that leave the address
- * space; CUDA_ERROR. On all ranks: OUT_OF_MEMORY; LOGIC_ERROR if they pass different embeddings or one that a rank has destroyed;
+ * space; CUDA_ERROR. On all ranks: OUT_OF_MEMORY; SYSTEM_ERROR for want of descriptors; LOGIC_ERROR if they pass different embeddings or one that a rank has destroyed;
  * COMMUNICATION_ERROR. A NULL or foreign embedding, or one without an optimizer, names no ranks: that rank takes no part, and the others wait for its
  * next collective call.
  */

@@ -43,7 +43,7 @@ wholememory_error_code_t wholememory_gather(wholememory_tensor_t wholememory_ten
  * Collective for DISTRIBUTED and HIERARCHY tables, also with no indices.
  *
  * Shapes, dtypes, `p_env_fns`, `stream`, `scatter_sms` (-1, the default in C++, is automatic) and errors as `wholememory_gather`, with `input` in the
- * place of its output; a table whose description is bad is INVALID_INPUT.
+ * place of its output; `input` is [n, 1] for a table [N], and a table whose description is bad is INVALID_INPUT.
  */
 wholememory_error_code_t wholememory_scatter(wholememory_tensor_t input_tensor,
                                              wholememory_tensor_t indices_tensor,

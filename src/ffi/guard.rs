@@ -3,6 +3,7 @@
 use super::wholememory::library::wholememory_error_code_t;
 use crate::error::{Error, Kind, Result};
 use crate::platform::call::Call;
+use crate::platform::reserve;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::ffi::c_char;
@@ -47,6 +48,7 @@ fn panic_words(payload: &(dyn Any + Send)) -> &str {
 
 /// Runs the body of an export; a panic becomes an error of kind UNKNOW_ERROR.
 pub(crate) fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    reserve::keep();
     let _call = Call::begin();
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
         let what = format!(

@@ -57,7 +57,7 @@ pub unsafe extern "C-unwind" fn wholememory_gather(
 /// Collective for DISTRIBUTED and HIERARCHY tables, also with no indices.
 ///
 /// Shapes, dtypes, `p_env_fns`, `stream`, `scatter_sms` (-1, the default in C++, is automatic) and errors as `wholememory_gather`, with `input` in the
-/// place of its output; a table whose description is bad is INVALID_INPUT.
+/// place of its output; `input` is [n, 1] for a table [N], and a table whose description is bad is INVALID_INPUT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn wholememory_scatter(
     input_tensor: wholememory_tensor_t,

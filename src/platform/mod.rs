@@ -14,6 +14,7 @@ pub mod meeting;
 pub mod pages;
 pub mod process;
 pub mod random;
+pub mod reserve;
 pub mod staging;
 pub mod window;
 

@@ -1,7 +1,8 @@
 //! What the library does to its process: descriptors that a forked child must not keep, threads that take no signals,
 //! the addresses of this machine.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
+use crate::platform::reserve;
 use once_cell::race::OnceBox;
 use std::cell::UnsafeCell;
 use std::net::IpAddr;
@@ -347,14 +348,24 @@ pub fn take_only_letters_that_begin_with(socket: BorrowedFd<'_>, secret: &[u8; 1
     };
 }
 
+const STACK_BYTES: usize = 256 << 10;
+
+/// What a thread needs beside its stack before it runs. The C library ends a process whose new thread finds no memory for that.
+const THREAD_BYTES: usize = 4 << 20;
+
 /// Starts a thread that no signal of the program is delivered to.
 /// # Errors
-/// SYSTEM_ERROR if the system gives no thread.
+/// SYSTEM_ERROR if the system gives no thread, OUT_OF_MEMORY if it has none for one.
 pub fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    ensure!(
+        reserve::has_room(STACK_BYTES + THREAD_BYTES),
+        OutOfMemory,
+        "starting thread {name}: there is no memory for it"
+    );
     let _quiet = BlockedSignals::block();
     std::thread::Builder::new()
         .name(name.into())
-        .stack_size(256 << 10)
+        .stack_size(STACK_BYTES)
         .spawn(body)
         .map_err(|e| Error::system(format!("starting thread {name}"), e))
 }

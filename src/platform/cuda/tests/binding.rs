@@ -258,6 +258,12 @@ fn marks_order_streams_and_go() {
         };
         assert_eq!(refused.unwrap_err().kind, Kind::Cuda, "{call}");
     }
+    assert!(marks[0].is_passed());
+    // Not ready, unknown, a fault of the work: who would forget such a mark would not be behind it.
+    for code in [600, fake::UNKNOWN, 700] {
+        desk(|d| (d.failure, d.failed) = (Some(("cuEventQuery", 0, code)), false));
+        assert!(!marks[0].is_passed(), "{code}");
+    }
     drop(marks);
     drop(platform);
     assert_eq!(world.alive(), "");

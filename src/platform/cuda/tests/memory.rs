@@ -280,7 +280,10 @@ fn memory_that_may_be_in_use_stays_mapped() {
                 };
                 let end = world_log_length();
                 desk(|d| d.waits_give = 0);
-                (outcome, mark..end)
+                boot.barrier().unwrap();
+                let waited = platform.gpu.synchronize();
+                waited.unwrap();
+                (outcome, mark..end, end..world_log_length())
             },
         );
         assert!(outcomes[0].0.is_ok());
@@ -288,17 +291,18 @@ fn memory_that_may_be_in_use_stays_mapped() {
             outcomes[1].0.as_ref().err().map(|error| error.kind),
             releases.then_some(kind)
         );
-        let taken = |rank: usize| {
+        let taken = |rank: usize, span: &std::ops::Range<usize>| {
             let log = world.log();
-            let calls = log[outcomes[rank].1.clone()]
-                .iter()
-                .filter(|(by, _, _)| *by == rank);
+            let calls = log[span.clone()].iter().filter(|(by, _, _)| *by == rank);
             calls
                 .filter(|(_, call, _)| ["cuMemUnmap", "cuMemHostUnregister"].contains(call))
                 .count()
         };
-        assert!(taken(0) > 0);
-        assert_eq!(taken(1), 0, "{code} {location:?}");
+        assert!(taken(0, &outcomes[0].1) > 0);
+        assert_eq!(taken(1, &outcomes[1].1), 0, "{code} {location:?}");
+        // Once the GPU is known to be done.
+        assert!(taken(1, &outcomes[1].2) > 0, "{code} {location:?}");
+        assert_eq!(world.alive(), "", "{code} {location:?}");
     }
 }
 

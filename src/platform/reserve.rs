@@ -1,0 +1,157 @@
+//! Memory kept back for small allocations. Where one fails Rust ends the process, and a library must not end its client's because
+//! memory runs out in the middle of a list of ranks. What grows with a call's size is asked for by means that can fail instead.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// More than the least that malloc takes from the system at once (1 MiB), and than all small allocations of a call together.
+const RESERVE_BYTES: usize = 4 << 20;
+
+/// The largest that the reserve is opened for.
+const MOST_BYTES: usize = 64 << 10;
+
+/// Addresses that nobody uses; NULL while there are none.
+static RESERVE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+
+/// The system's allocator, which gets the reserve where it has no memory for something small.
+pub struct WithReserve;
+
+/// The least of what a call could need, and of what a new thread needs beside its stack, can be had at this moment.
+pub fn has_room(bytes: usize) -> bool {
+    let room = map(bytes);
+    if !room.is_null() {
+        unmap(room, bytes);
+    }
+    !room.is_null()
+}
+
+/// Keeps a reserve from now on, if there is memory for one. Every call begins with this.
+pub fn keep() {
+    if RESERVE.load(Ordering::Relaxed).is_null() {
+        make();
+    }
+}
+
+#[cold]
+fn make() {
+    let made = map(RESERVE_BYTES);
+    let had = RESERVE.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Relaxed);
+    if had.is_err() && !made.is_null() {
+        unmap(made, RESERVE_BYTES);
+    }
+}
+
+fn map(bytes: usize) -> *mut u8 {
+    let (access, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
+    // SAFETY: new pages at addresses that the system chooses.
+    let at = unsafe { libc::mmap(null_mut(), bytes, access, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        null_mut()
+    } else {
+        at.cast()
+    }
+}
+
+fn unmap(at: *mut u8, bytes: usize) {
+    // SAFETY: what `map` gave, which nobody else knows.
+    unsafe { libc::munmap(at.cast(), bytes) };
+}
+
+/// Tries again with what was kept back.
+#[cold]
+fn again(bytes: usize, allocate: impl FnOnce() -> *mut u8) -> *mut u8 {
+    if bytes > MOST_BYTES {
+        return null_mut();
+    }
+    let reserve = RESERVE.swap(null_mut(), Ordering::AcqRel);
+    if !reserve.is_null() {
+        unmap(reserve, RESERVE_BYTES);
+    }
+    // Also where another thread has just opened it.
+    allocate()
+}
+
+// SAFETY: the system's allocator throughout, called a second time where it gave nothing.
+unsafe impl GlobalAlloc for WithReserve {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        let allocate = || unsafe { System.alloc(layout) };
+        let given = allocate();
+        if given.is_null() {
+            again(layout.size(), allocate)
+        } else {
+            given
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        let allocate = || unsafe { System.alloc_zeroed(layout) };
+        let given = allocate();
+        if given.is_null() {
+            again(layout.size(), allocate)
+        } else {
+            given
+        }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: the caller's promise; a block that was not moved is still there.
+        let allocate = || unsafe { System.realloc(at, layout, bytes) };
+        let given = allocate();
+        if given.is_null() {
+            again(bytes, allocate)
+        } else {
+            given
+        }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::process::in_a_forked_child;
+
+    /// In a child, whose limit is its own: small allocations go on for a while after large ones have failed.
+    #[test]
+    fn small_allocations_outlast_large_ones() {
+        in_a_forked_child(|| {
+            keep();
+            let mut kept: Vec<Box<[u8; 1000]>> = Vec::with_capacity(1 << 20);
+            let page_bytes = 4096;
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+            let limit = rustix::process::Rlimit {
+                current: Some(pages * page_bytes),
+                maximum: Some(pages * page_bytes),
+            };
+            rustix::process::setrlimit(rustix::process::Resource::As, limit).unwrap();
+            let layout = Layout::new::<[u8; 1000]>();
+            let mut failed_first = None;
+            while kept.len() < kept.capacity() {
+                // SAFETY: the block is freed as what it was made as, below.
+                let raw = unsafe { WithReserve.alloc(layout) };
+                if raw.is_null() {
+                    break;
+                }
+                if failed_first.is_none() && RESERVE.load(Ordering::Relaxed).is_null() {
+                    failed_first = Some(kept.len());
+                }
+                // SAFETY: of that layout.
+                kept.push(unsafe { Box::from_raw(raw.cast()) });
+            }
+            let large = Vec::<u8>::new().try_reserve(32 << 20);
+            let outlasted = failed_first.is_some_and(|first| kept.len() > first + 800);
+            outlasted && large.is_err() && !has_room(1 << 20)
+        });
+    }
+}
