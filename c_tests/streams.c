@@ -13,16 +13,16 @@ static int (*stream_create)(void**, unsigned);
 static int (*stream_destroy)(void*);
 static int (*stream_synchronise)(void*);
 
-/* GPUs of their own, and no communicator of other threads: the ranks meet in the order of streams. Else they meet on the host, and
- * an owner's stream also reads for others: then streams are the caller's to order. */
+/* Several ranks with GPUs of their own, and no communicator of other threads: they meet in the order of streams. One rank meets nobody,
+ * others meet on the host, where an owner's stream also reads for others: then streams are the caller's to order. */
 static bool meets_on_streams(const wm_rank* r, wholememory_comm_t comm) {
-  return wm_gpus() >= r->size && wholememory_communicator_support_type_location(comm, WHOLEMEMORY_MT_CONTINUOUS, WHOLEMEMORY_ML_DEVICE) == 0;
+  return r->size > 1 && wm_gpus() >= r->size && wholememory_communicator_support_type_location(comm, WHOLEMEMORY_MT_CONTINUOUS, WHOLEMEMORY_ML_DEVICE) == 0;
 }
 
 static void turns(wm_rank* r, const wm_kind* kind) {
   wholememory_comm_t comm = wm_world(r);
   wm_table t = wm_table_make(comm, (wm_shape){.kind = *kind, .dtype = WHOLEMEMORY_DT_INT, .rows = ROWS, .columns = COLUMNS, .stride = COLUMNS});
-  const bool on_host = r->size > 1 && !meets_on_streams(r, comm);
+  const bool orders = !meets_on_streams(r, comm);
   const int64_t own = ROWS / r->size, first = own * r->rank;
   void* streams[STREAMS];
   wm_array in[TURNS], out[TURNS];
@@ -45,14 +45,14 @@ static void turns(wm_rank* r, const wm_kind* kind) {
   for (int turn = 0; turn < TURNS; turn++) {
     if (wm_hash((uint64_t)turn, (uint64_t)r->rank) % 3 == 0) usleep(3000);
     EXPECT(0, wholememory_scatter(in[turn].tensor, mine.tensor, t.window, NULL, streams[turn % STREAMS], -1));
-    if (on_host) wm_finish();
+    if (orders) wm_finish();
     EXPECT(0, wholememory_communicator_barrier(comm));
     for (int again = 1; again < STREAMS; again++) {
       if (wm_hash((uint64_t)(turn + again), (uint64_t)r->rank) % 5 == 0) usleep(2000);
       EXPECT(0, wholememory_gather(t.window, wanted.tensor, out[turn].tensor, NULL, streams[(turn + again) % STREAMS], -1));
-      if (on_host) CHECK_EQ(stream_synchronise(streams[(turn + again) % STREAMS]), 0);
+      if (orders) CHECK_EQ(stream_synchronise(streams[(turn + again) % STREAMS]), 0);
     }
-    if (on_host) EXPECT(0, wholememory_communicator_barrier(comm));
+    if (orders) EXPECT(0, wholememory_communicator_barrier(comm));
   }
   for (int s = 0; s < STREAMS; s++) CHECK_EQ(stream_synchronise(streams[s]), 0);
   char what[100];
