@@ -17,7 +17,7 @@ static RESERVE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 /// The system's allocator, which gets the reserve where it has no memory for something small.
 pub struct WithReserve;
 
-/// The least of what a call could need, and of what a new thread needs beside its stack, can be had at this moment.
+/// Whether the system would give so much memory at this moment.
 pub fn has_room(bytes: usize) -> bool {
     let room = map(bytes);
     if !room.is_null() {
