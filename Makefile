@@ -73,8 +73,9 @@ install:
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/wholememory
 	install -m 755 $(LIBDIR)/libwholegraph.so $(DESTDIR)$(PREFIX)/lib/
 	install -m 644 include/wholememory/* $(DESTDIR)$(PREFIX)/include/wholememory/
-	@printf '%s\n' 'prefix=$(abspath $(PREFIX))' 'Name: wholegraph' 'Description: The WholeMemory native C API' 'Version: 26.10.0' \
-	  'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lwholegraph' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/wholegraph.pc
+	@printf '%s\n' 'prefix=$(abspath $(PREFIX))' 'libdir=$${prefix}/lib' \
+	  'includedir=$${prefix}/include' 'Name: wholegraph' 'Description: The WholeMemory native C API' 'Version: 26.10.0' \
+	  'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lwholegraph' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/wholegraph.pc
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ! command -v ldconfig >/dev/null || ldconfig
 
 clean:

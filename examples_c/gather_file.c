@@ -21,7 +21,7 @@ static int64_t rows_in(const settings_t *settings, int rank) {
     return -1;
   }
   if (stat(settings->file, &about) != 0) {
-    if (rank == 0) fprintf(stderr, "%s cannot be read: %s\n", settings->file, strerror(errno));
+    if (rank == 0) fprintf(stderr, "%s cannot be read: %s (relative names count from the folder this is run in; --file names another)\n", settings->file, strerror(errno));
     return -1;
   }
   int64_t row_bytes = settings->columns * (int64_t)sizeof(float);

@@ -414,7 +414,7 @@ int main(int argc, char **argv) {
                    .batches = 64};
   const option_t options[] = {
       {"--lib", "PATH", "the library to drive (needed)", &r->library, NULL, NULL},
-      {"--op", "LIST", "gather scatter small malloc load load-fresh barrier communicator meet replay copy embedding step sample weighted unique, or all", &r->ops, NULL, NULL},
+      {"--op", "LIST", "gather scatter small malloc load load-fresh barrier communicator meet replay copy embedding step sample weighted unique, or all [the first eight]", &r->ops, NULL, NULL},
       {"--type", "LIST", "continuous chunked distributed hierarchy, or all (continuous)", &r->types, NULL, NULL},
       {"--loc", "LIST", "device host, or all (device with a GPU, else host)", &r->locations, NULL, NULL},
       {"--dtype", "LIST", "of the table: float half double bf16 int int64 int16 int8 (float)", &r->dtypes, NULL, NULL},

@@ -213,7 +213,9 @@ fn generate(header: &Header) -> String {
     let mut trailer = String::new();
     if !header.defaults.is_empty() {
         trailer = format!(
-            "/* Default arguments for C++, by a second declaration. */\n#ifdef __cplusplus\nextern \"C\" {{\n{}}}\n#endif\n\n",
+            "/* Default arguments for C++, by a second declaration. */\n#ifdef __cplusplus\n\
+             #ifdef __GNUC__\n#pragma GCC diagnostic push\n#pragma GCC diagnostic ignored \"-Wredundant-decls\"\n#endif\n\
+             extern \"C\" {{\n{}}}\n#ifdef __GNUC__\n#pragma GCC diagnostic pop\n#endif\n#endif\n\n",
             header.defaults
         );
     }

@@ -238,6 +238,10 @@ wholememory_error_code_t wholememory_embedding_drop_all_cache(wholememory_embedd
 
 /* Default arguments for C++, by a second declaration. */
 #ifdef __cplusplus
+#ifdef __GNUC__
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wredundant-decls"
+#endif
 extern "C" {
 wholememory_error_code_t wholememory_create_embedding(wholememory_embedding_t *wholememory_embedding,
                                                       wholememory_tensor_description_t *embedding_tensor_description,
@@ -249,6 +253,9 @@ wholememory_error_code_t wholememory_create_embedding(wholememory_embedding_t *w
                                                       int user_defined_sms = -1,
                                                       int round_robin_size = 0);
 }
+#ifdef __GNUC__
+#pragma GCC diagnostic pop
+#endif
 #endif
 
 #endif  /* WHOLEMEMORY_EMBEDDING_H_ */

@@ -541,6 +541,10 @@ enum wholememory_error_code_t wholememory_store_to_file(wholememory_handle_t who
 
 /* Default arguments for C++, by a second declaration. */
 #ifdef __cplusplus
+#ifdef __GNUC__
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wredundant-decls"
+#endif
 extern "C" {
 wholememory_error_code_t wholememory_init(unsigned int flags, LogLevel log_level = LEVEL_INFO);
 wholememory_error_code_t wholememory_malloc(wholememory_handle_t *wholememory_handle_ptr,
@@ -551,6 +555,9 @@ wholememory_error_code_t wholememory_malloc(wholememory_handle_t *wholememory_ha
                                             size_t data_granularity,
                                             size_t *rank_entry_partition = nullptr);
 }
+#ifdef __GNUC__
+#pragma GCC diagnostic pop
+#endif
 #endif
 
 #endif  /* WHOLEMEMORY_WHOLEMEMORY_H_ */

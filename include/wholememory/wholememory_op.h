@@ -19,7 +19,7 @@ extern "C" {
  * `output[i] = table[indices[i]]` for every i, converted to the dtype of `output`. Rows of negative ids and of ids
  * not below the rows of the table are left untouched. Collective for DISTRIBUTED and HIERARCHY tables, also with no indices.
  *
- * Shapes: table [rows] or [rows, D]; indices [n] of INT or INT64; output [n, D] (or [n] for a table of one dimension), any
+ * Shapes: table [rows] or [rows, D]; indices [n] of INT or INT64; output [n, D] ([n] or [n, 1] for a table [rows]), any
  * row stride. Indices and output lie in plain memory or a CONTINUOUS handle. Dtypes: floating to floating, integer to integer.
  * The output must not overlap the memory of the table: rows may be read after others were written.
  * `p_env_fns` may be NULL (the library then takes scratch of its own). `stream` is a `cudaStream_t`; the work is ordered on it and may
@@ -76,6 +76,10 @@ wholememory_error_code_t wholememory_env_test_op(wholememory_tensor_t input_tens
 
 /* Default arguments for C++, by a second declaration. */
 #ifdef __cplusplus
+#ifdef __GNUC__
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wredundant-decls"
+#endif
 extern "C" {
 wholememory_error_code_t wholememory_gather(wholememory_tensor_t wholememory_tensor,
                                             wholememory_tensor_t indices_tensor,
@@ -90,6 +94,9 @@ wholememory_error_code_t wholememory_scatter(wholememory_tensor_t input_tensor,
                                              void *stream,
                                              int scatter_sms = -1);
 }
+#ifdef __GNUC__
+#pragma GCC diagnostic pop
+#endif
 #endif
 
 #endif  /* WHOLEMEMORY_WHOLEMEMORY_OP_H_ */

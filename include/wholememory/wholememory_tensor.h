@@ -166,6 +166,10 @@ int64_t get_wholememory_tensor_count(void);
 
 /* Default arguments for C++, by a second declaration. */
 #ifdef __cplusplus
+#ifdef __GNUC__
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wredundant-decls"
+#endif
 extern "C" {
 wholememory_error_code_t wholememory_create_tensor(wholememory_tensor_t *wholememory_tensor,
                                                    wholememory_tensor_description_t *tensor_description,
@@ -174,6 +178,9 @@ wholememory_error_code_t wholememory_create_tensor(wholememory_tensor_t *wholeme
                                                    wholememory_memory_location_t memory_location,
                                                    size_t *tensor_entry_partition = nullptr);
 }
+#ifdef __GNUC__
+#pragma GCC diagnostic pop
+#endif
 #endif
 
 #endif  /* WHOLEMEMORY_WHOLEMEMORY_TENSOR_H_ */

@@ -15,7 +15,7 @@ use std::ffi::{c_int, c_void};
 /// `output[i] = table[indices[i]]` for every i, converted to the dtype of `output`. Rows of negative ids and of ids
 /// not below the rows of the table are left untouched. Collective for DISTRIBUTED and HIERARCHY tables, also with no indices.
 ///
-/// Shapes: table [rows] or [rows, D]; indices [n] of INT or INT64; output [n, D] (or [n] for a table of one dimension), any
+/// Shapes: table [rows] or [rows, D]; indices [n] of INT or INT64; output [n, D] ([n] or [n, 1] for a table [rows]), any
 /// row stride. Indices and output lie in plain memory or a CONTINUOUS handle. Dtypes: floating to floating, integer to integer.
 /// The output must not overlap the memory of the table: rows may be read after others were written.
 /// `p_env_fns` may be NULL (the library then takes scratch of its own). `stream` is a `cudaStream_t`; the work is ordered on it and may

@@ -157,9 +157,10 @@ pub fn plan(request: &Request<'_>) -> Result<Option<Plan>> {
     ensure!(
         rows.dim == 2 || one_dimensional,
         InvalidInput,
-        "{rows_name} has {} dimensions, it must have 2 for a table of {}",
+        "{rows_name} has {} dimensions, it must have 2 for a table of {}{}",
         rows.dim,
-        table.dim
+        table.dim,
+        if table.dim == 1 { ": [n, 1]" } else { "" }
     );
     let Some(index_array) = indices.to_array() else {
         fail!(InvalidInput, "{}", not_dense("indices", indices));
