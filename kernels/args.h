@@ -136,7 +136,7 @@ typedef struct wmk_board {
   uint32_t blocks_done;  // of a kernel that arrives with its last block
   uint32_t ranks;
   uint32_t rank;
-  uint32_t reserved;
+  uint32_t busy;  // a meeting that locks the board is going on
 } wmk_board;
 
 enum wmk_meet_part {
@@ -153,10 +153,18 @@ typedef struct wmk_meet_args {
   const uint32_t *abort;  // memory that the host writes: not 0 ends all waiting
   uint32_t parts;         // wmk_meet_part
   uint32_t reserved;
-  // NULL, or on the host: how many meetings of this board had a turn so far. This one has the next, and begins once the one
-  // before it ended, whatever streams they are on. Not so in a recording: a graph's meetings are in the order of their stream.
-  uint64_t *turns;
+  // NULL, or on the host, counted on by meetings that both arrive and wait.
+  struct wmk_meetings *so_far;
 } wmk_meet_args;
+
+// What meetings a board has had. One that has a turn begins once the one before it with a turn has ended, whatever streams they
+// are on. In a recording none has: a graph's meetings are in the order of their stream, and the caller's to order among others.
+// Where they are not, meetings still happen one after the other: from the first recording on all of them lock the board.
+typedef struct wmk_meetings {
+  uint64_t turns;
+  uint32_t recorded;  // 1 from the first recording on
+  uint32_t reserved;
+} wmk_meetings;
 
 int wmk_meet(const wmk_meet_args *args, wmk_stream stream);
 

@@ -41,14 +41,35 @@ __device__ __forceinline__ bool wait_until(const uint64_t *word, uint64_t least,
   return true;
 }
 
-// `turn` as wmk_meet_args has it, from 1 on; 0 in a graph.
+constexpr uint32_t kBoth = WMK_MEET_ARRIVE | WMK_MEET_WAIT;
+// A part beside those of wmk_meet_part.
+constexpr uint32_t kLocks = 1u << 31;
+
+// Locks the board for the one thread that calls it; false where all waiting is over first.
+__device__ __forceinline__ bool lock(wmk_board *board, const uint32_t *abort) {
+  uint32_t pause_ns = kFirstPauseNs;
+  for (uint32_t looks = 1; atomicCAS(&board->busy, 0, 1) != 0; looks++) {
+    if (looks % kLooksAnAbort == 0 && peek(abort) != 0) return false;
+    __nanosleep(pause_ns);
+    pause_ns = pause_ns * 2 < kLastPauseNs ? pause_ns * 2 : kLastPauseNs;
+  }
+  __threadfence();
+  return true;
+}
+
+// `turn` as wmk_meetings has it, from 1 on; 0 in a graph.
 __global__ void __launch_bounds__(kLanes)
     meet_kernel(wmk_board *board, const uint32_t *abort, uint32_t parts, uint64_t turn) {
   wait_for_before();
   if (parts & WMK_MEET_LETS_NEXT) let_next_begin();
   const uint32_t lane = threadIdx.x;
   if (turn > 1) wait_until(&board->turns, turn - 1, abort);
-  const uint64_t meeting = board->epoch + 1;
+  bool locked = false;
+  if (parts & kLocks) {
+    if (lane == 0) locked = lock(board, abort);
+    __syncwarp();
+  }
+  const uint64_t meeting = acquire(&board->epoch) + 1;
   if (parts & WMK_MEET_ARRIVE) post_arrival(board, meeting, lane, kLanes);
   __syncwarp();
   if (!(parts & WMK_MEET_WAIT)) return;
@@ -61,6 +82,7 @@ __global__ void __launch_bounds__(kLanes)
   if (lane != 0) return;
   board->epoch = meeting;
   if (turn != 0) asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(&board->turns), "l"(turn) : "memory");
+  if (locked) asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(&board->busy), "r"(0) : "memory");
 }
 
 cudaError_t meet(const wmk_meet_args *args, cudaStream_t stream) {
@@ -71,12 +93,15 @@ cudaError_t meet(const wmk_meet_args *args, cudaStream_t stream) {
   const uint32_t *abort = args->abort;
   uint32_t parts = args->parts;
   const bool now = !records(stream);
-  uint64_t turn = now && args->turns != nullptr ? *args->turns + 1 : 0;
+  wmk_meetings *const so_far = (parts & kBoth) == kBoth ? args->so_far : nullptr;
+  if (so_far != nullptr && !now) so_far->recorded = 1;
+  if (so_far != nullptr && so_far->recorded) parts |= kLocks;
+  uint64_t turn = so_far != nullptr && now ? so_far->turns + 1 : 0;
   void *parameters[] = {&board, &abort, &parts, &turn};
   const cudaError_t code = enqueue(reinterpret_cast<const void *>(meet_kernel), handle_of<meet_kernel>, 1, kLanes,
                                    parameters, stream, now && can_begin_early());
   // Nobody may wait for a turn that never comes.
-  if (code == cudaSuccess && turn != 0) *args->turns = turn;
+  if (code == cudaSuccess && turn != 0) so_far->turns = turn;
   return code;
 }
 

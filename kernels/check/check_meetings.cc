@@ -73,10 +73,10 @@ bool turns(uint32_t ranks, int turns, Way way, bool graph) {
     seen.push_back(std::make_unique<Device>(turns * ranks * row_bytes));
     seen.back()->poison();
   }
-  std::vector<uint64_t> had(ranks, 0);
+  std::vector<wmk_meetings> had(ranks, wmk_meetings{});
   auto enqueue = [&](uint32_t r, int t, cudaStream_t stream) {
     // Meetings that arrive elsewhere have no turns.
-    uint64_t *const turns_had = way == Way::kByGather ? nullptr : &had[r];
+    wmk_meetings *const turns_had = way == Way::kByGather ? nullptr : &had[r];
     wmk_rows_args args{};
     args.table = {&base, nullptr, 1, 0, row_bytes, ranks};
     args.id_bytes = 8;
@@ -151,7 +151,7 @@ bool turns(uint32_t ranks, int turns, Way way, bool graph) {
     const uint64_t epoch = boards.epoch(r), meetings = static_cast<uint64_t>(2 * turns);
     if (epoch != meetings) report("epoch", r, 0, epoch, meetings);
     const uint64_t turns_wanted = graph || way == Way::kByGather ? 0 : meetings;
-    if (had[r] != turns_wanted) report("turns", r, 0, had[r], turns_wanted);
+    if (had[r].turns != turns_wanted) report("turns", r, 0, had[r].turns, turns_wanted);
   }
   return wrong == 0;
 }
@@ -185,7 +185,7 @@ bool turns_order_streams(double keeps_s) {
   constexpr uint32_t kParts = WMK_MEET_ARRIVE | WMK_MEET_WAIT;
   wmk_meet_args kept{gates.memory[0]->as<void>(), gate.get(), kParts, 0, nullptr};
   CUDA(wmk_meet(&kept, streams.at[0]));
-  uint64_t had[2] = {0, 0};
+  wmk_meetings had[2] = {};
   for (int m = 0; m < 2; m++) {
     wmk_meet_args mine{boards.memory[0]->as<void>(), abort.get(), kParts, 0, &had[0]};
     CUDA(wmk_meet(&mine, streams.at[m]));
@@ -199,9 +199,51 @@ bool turns_order_streams(double keeps_s) {
   }
   reinterpret_cast<volatile uint32_t *>(gate.get())[0] = 1;
   CUDA(cudaDeviceSynchronize());
-  const bool right = waited && boards.epoch(0) == 2 && boards.epoch(1) == 2 && had[0] == 2 && had[1] == 2;
+  const bool right = waited && boards.epoch(0) == 2 && boards.epoch(1) == 2 && had[0].turns == 2 && had[1].turns == 2;
   if (!right) {
     fprintf(stderr, "WRONG: meetings on two streams: waited %d, epochs %llu %llu\n", waited,
+            static_cast<unsigned long long>(boards.epoch(0)), static_cast<unsigned long long>(boards.epoch(1)));
+  }
+  return right;
+}
+
+// A replayed meeting and one on another stream, which nobody ordered: whichever comes first, none is lost.
+bool replays_beside(double keeps_s) {
+  Boards boards(2);
+  Streams streams(4);
+  Shared<uint32_t> abort(1);
+  abort[0] = 0;
+  wmk_meetings had[2] = {};
+  auto meet = [&](uint32_t rank, cudaStream_t stream) {
+    wmk_meet_args args{boards.memory[rank]->as<void>(), abort.get(), WMK_MEET_ARRIVE | WMK_MEET_WAIT, 0, &had[rank]};
+    CUDA(wmk_meet(&args, stream));
+  };
+  cudaGraph_t captured;
+  cudaGraphExec_t replay;
+  CUDA(cudaStreamBeginCapture(streams.at[0], cudaStreamCaptureModeThreadLocal));
+  meet(0, streams.at[0]);
+  CUDA(cudaStreamEndCapture(streams.at[0], &captured));
+  CUDA(cudaGraphInstantiate(&replay, captured, 0));
+  CUDA(cudaGraphDestroy(captured));
+  // Both of rank 0 wait for a rank that comes late.
+  CUDA(cudaGraphLaunch(replay, streams.at[0]));
+  meet(0, streams.at[1]);
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < keeps_s) {
+  }
+  for (int m = 0; m < 2; m++) meet(1, streams.at[2]);
+  // Rather than hang where one was lost.
+  bool ended = false;
+  while (!ended && std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < 5 + keeps_s) {
+    ended = cudaStreamQuery(streams.at[0]) == cudaSuccess && cudaStreamQuery(streams.at[1]) == cudaSuccess &&
+            cudaStreamQuery(streams.at[2]) == cudaSuccess;
+  }
+  reinterpret_cast<volatile uint32_t *>(abort.get())[0] = 1;
+  CUDA(cudaDeviceSynchronize());
+  CUDA(cudaGraphExecDestroy(replay));
+  const bool right = ended && boards.epoch(0) == 2 && boards.epoch(1) == 2;
+  if (!right) {
+    fprintf(stderr, "WRONG: a replayed meeting beside another: ended %d, epochs %llu %llu\n", ended,
             static_cast<unsigned long long>(boards.epoch(0)), static_cast<unsigned long long>(boards.epoch(1)));
   }
   return right;
@@ -223,4 +265,5 @@ void check_meetings(Tally &tally, Size size) {
   }
   tally.count(abort_ends_the_wait(few ? 4 : 1));
   tally.count(turns_order_streams(0.1));
+  tally.count(replays_beside(0.1));
 }

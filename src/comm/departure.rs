@@ -80,6 +80,12 @@ impl Communicator {
         self.epoch == crate::platform::process::epoch()
     }
 
+    fn finish(&self) {
+        if self.is_ours() && self.failure().is_none() {
+            self.platform.finish();
+        }
+    }
+
     fn depart(&self) {
         if let (Some(net), true) = (&self.net, self.is_ours()) {
             net.depart();
@@ -136,6 +142,8 @@ pub fn depart_all(communicators: &[Arc<Communicator>]) {
         .filter(|c| c.is_alive())
         .flat_map(Communicator::with_pair)
         .collect();
+    // Once it is announced the others come to no meeting any more, not to one that a call of this rank waits in on its GPU either.
+    all.iter().for_each(|c| c.finish());
     all.iter().for_each(|c| c.depart());
     for communicator in &all {
         // A death instead of a goodbye is no failure of finalize.

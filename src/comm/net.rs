@@ -99,6 +99,12 @@ impl Net {
         }
     }
 
+    fn peer_left(&self, rank: usize) {
+        if let (Some(platform), true) = (self.platform.get(), rank != self.rank) {
+            platform.peer_left();
+        }
+    }
+
     pub fn set_who(&self, who: Vec<String>) {
         let _ = self.who.set(who);
     }
@@ -168,7 +174,9 @@ impl Net {
     /// What the others are told; `None` where this rank knows that there is nothing left to end.
     fn end(&self, did: &str, error: &Error) -> Option<String> {
         let who = self.named(self.rank);
-        self.failure()
+        // That a rank has left ends nothing for those who wait on their GPUs.
+        self.state()
+            .failure
             .is_none()
             .then(|| format!("{who} {did}: {}", error.what))
     }
@@ -311,6 +319,7 @@ impl Net {
             }
             state.goodbyes.iter().all(|g| *g)
         };
+        self.peer_left(rank);
         if last {
             self.tell_all(&Frame {
                 kind: GONE,
@@ -370,6 +379,7 @@ impl Receiver for Net {
                         state.left = Some(rank);
                     }
                 }
+                self.peer_left(rank);
                 self.wake();
             }
             GONE => {

@@ -32,9 +32,9 @@ impl Session<'_> {
         self.comm
     }
 
-    /// Breaks the communicator: this rank cannot come to where the others wait for it.
+    /// Breaks the communicator: this rank cannot come to where the others wait for it. A forked child is nobody they wait for.
     pub fn break_off(&self, error: &Error) {
-        if let Some(net) = &self.comm.net {
+        if let (Some(net), true) = (&self.comm.net, self.comm.is_ours()) {
             net.break_off(error);
         }
     }

@@ -62,8 +62,10 @@ impl Call<'_> {
     fn check_recording(&self, memory: &Memory) -> Result<()> {
         let platform = memory.communicator().platform();
         let on_streams = memory.route() == Route::Direct && platform.meets_on_streams();
+        // Also where it may record: beside another stream's recording the driver may take no work for this one.
+        let records = platform.is_capturing(self.stream)?;
         ensure!(
-            on_streams || !platform.is_capturing(self.stream)?,
+            on_streams || !records,
             NotSupported,
             "{} on {} memory by the {:?} route meets the other ranks on the host, which a recording stream (graph capture) cannot do; \
              DISTRIBUTED tables can be used there if no other rank and no other thread's communicator works with a GPU of these ranks",

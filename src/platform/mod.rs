@@ -283,6 +283,14 @@ pub trait Member: Platform {
     /// The communicator broke: ends what waits for other ranks on a device. Called by the control thread, any number of
     /// times, while the rank may be in any other call; must not block.
     fn abort(&self) {}
+
+    /// This rank is about to leave: waits until what other ranks have to meet on a device for calls of this one has been met, or
+    /// [`abort`](Member::abort) or [`peer_left`](Member::peer_left) ends it.
+    fn finish(&self) {}
+
+    /// Another rank has left, having [`finish`](Member::finish)ed: what still waits for it on a device waits in vain. Called as
+    /// [`abort`](Member::abort) is.
+    fn peer_left(&self) {}
 }
 
 /// What a handle needs from the platform: one partition a rank.

@@ -353,12 +353,17 @@ const STACK_BYTES: usize = 256 << 10;
 /// What a thread needs beside its stack before it runs. The C library ends a process whose new thread finds no memory for that.
 const THREAD_BYTES: usize = 4 << 20;
 
+/// Whether a thread with such a stack can be started.
+pub fn has_room_for_thread(stack_bytes: usize) -> bool {
+    reserve::has_room(stack_bytes + THREAD_BYTES)
+}
+
 /// Starts a thread that no signal of the program is delivered to.
 /// # Errors
 /// SYSTEM_ERROR if the system gives no thread, OUT_OF_MEMORY if it has none for one.
 pub fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     ensure!(
-        reserve::has_room(STACK_BYTES + THREAD_BYTES),
+        has_room_for_thread(STACK_BYTES),
         OutOfMemory,
         "starting thread {name}: there is no memory for it"
     );

@@ -5,6 +5,7 @@ use super::plan::{FileList, Piece, Placement};
 use super::target::Target;
 use crate::error::{Error, Kind, Result, fail};
 use crate::log::say_rank;
+use crate::platform::process;
 use rustix::fs::{Advice, OFlags};
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
@@ -27,6 +28,8 @@ const STEP_BYTES: usize = 4 << 20;
 const SHARE_BYTES: u64 = 4 << 20;
 const SMALLEST_CHUNK_BYTES: u64 = 1 << 20;
 const LARGEST_CHUNK_BYTES: u64 = 16 << 20;
+/// A helper keeps nothing large on its stack.
+const HELPER_STACK_BYTES: usize = 512 << 10;
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
 /// What one rank has to read.
@@ -95,9 +98,11 @@ impl Job<'_> {
         };
         std::thread::scope(|scope| {
             let helpers: Vec<_> = (1..threads)
+                .filter(|_| process::has_room_for_thread(HELPER_STACK_BYTES))
                 .filter_map(|_| {
                     std::thread::Builder::new()
                         .name("wm-load".into())
+                        .stack_size(HELPER_STACK_BYTES)
                         .spawn_scoped(scope, || Reader::new(self, &shared).work(&mut || ()))
                         .ok()
                 })

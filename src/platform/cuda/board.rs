@@ -1,7 +1,7 @@
 //! Meetings of ranks in the order of their streams: every rank has a board in its GPU's memory, on which the others post
 //! their arrivals; kernels post and wait, the host never does.
 
-use super::launch::{MEET_ARRIVE, MEET_LETS_NEXT, MEET_WAIT, MeetArgs};
+use super::launch::{MEET_ARRIVE, MEET_LETS_NEXT, MEET_WAIT, MeetArgs, Meetings};
 use super::{CudaPlatform, kernels};
 use crate::error::Result;
 use crate::kinds::Location;
@@ -18,7 +18,7 @@ pub struct BoardHead {
     pub blocks_done: u32,
     pub ranks: u32,
     pub rank: u32,
-    pub reserved: u32,
+    pub busy: u32,
 }
 
 /// Where the own posts begin on the board of any rank.
@@ -33,7 +33,7 @@ fn board_bytes(ranks: usize) -> usize {
 /// A fresh board: nobody has posted anything. `board_of` is where this rank maps each rank's board.
 fn fresh(rank: usize, board_of: &[Address]) -> Vec<usize> {
     let ranks = board_of.len();
-    // The epoch, the turns, blocks done and ranks, rank and reserved.
+    // The epoch, the turns, blocks done and ranks, rank and that it is not busy.
     let mut words = vec![0, 0, ranks << 32, rank];
     let my_post = posts_offset_bytes(ranks) + rank * size_of::<u64>();
     words.extend(board_of.iter().map(|board| board.0 + my_post));
@@ -44,8 +44,7 @@ fn fresh(rank: usize, board_of: &[Address]) -> Vec<usize> {
 /// The boards of a communicator's ranks, mapped by all of them.
 pub struct Boards {
     own: Address,
-    /// Meetings enqueued outside recordings, which take turns over all streams of the rank.
-    turns: Mutex<u64>,
+    so_far: Mutex<Meetings>,
     /// Keeps the boards mapped.
     _segment: Box<dyn Segment>,
 }
@@ -70,24 +69,24 @@ impl Boards {
         agree(boot, &[], platform.gpu.write(own, &fresh(rank, &board_of)))?;
         Ok(Boards {
             own,
-            turns: Mutex::default(),
+            so_far: Mutex::default(),
             _segment: segment,
         })
     }
 
     /// Enqueues a meeting: what this rank's stream did before it arrived, the others' streams see after they waited, and the
-    /// other way round. It begins once the one before it has ended, whatever stream that is on; in a recording it is ordered by its
-    /// stream alone. `abort` ends the wait once it is set. `lets_next`: the kernel enqueued next may begin while it waits.
+    /// other way round. Outside recordings it begins once the one before it has ended, whatever stream that is on; those of a graph
+    /// are the caller's to order among others. `abort` ends the wait once it is set. `lets_next`: the kernel enqueued next may begin while it waits.
     /// # Errors
     /// CUDA_ERROR.
     pub fn meet(&self, abort: Address, lets_next: bool, stream: Stream) -> Result<()> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner);
         let args = MeetArgs {
             board: self.own,
             abort,
             parts: MEET_ARRIVE | MEET_WAIT | if lets_next { MEET_LETS_NEXT } else { 0 },
             reserved: 0,
-            turns: &mut *turns,
+            so_far: &mut *so_far,
         };
         kernels::meet(&args, stream)
     }
@@ -109,7 +108,7 @@ mod tests {
             blocks_done: words[2] as u32,
             ranks: (words[2] >> 32) as u32,
             rank: words[3] as u32,
-            reserved: (words[3] >> 32) as u32,
+            busy: (words[3] >> 32) as u32,
         };
         let want = BoardHead {
             epoch: 0,
@@ -117,7 +116,7 @@ mod tests {
             blocks_done: 0,
             ranks: 3,
             rank: 1,
-            reserved: 0,
+            busy: 0,
         };
         assert_eq!(head, want);
         // The post of rank 1 is the second behind head and addresses.

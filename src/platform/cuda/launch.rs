@@ -125,7 +125,16 @@ pub struct MeetArgs {
     pub abort: Address,
     pub parts: u32,
     pub reserved: u32,
-    pub turns: *mut u64,
+    pub so_far: *mut Meetings,
+}
+
+/// `wmk_meetings`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meetings {
+    pub turns: u64,
+    pub recorded: u32,
+    pub reserved: u32,
 }
 
 /// `wmk_fill_args`.
@@ -451,8 +460,9 @@ mod tests {
             UniqueArgs = "wmk_unique_args" {
                 ids, count, unique, slots, distinct, scratch, scratch_bytes, needed_bytes, id_bytes, bits
             }
-            MeetArgs = "wmk_meet_args" { board, abort, parts, reserved, turns }
-            BoardHead = "wmk_board" { epoch, turns, blocks_done, ranks, rank, reserved }
+            MeetArgs = "wmk_meet_args" { board, abort, parts, reserved, so_far }
+            Meetings = "wmk_meetings" { turns, recorded, reserved }
+            BoardHead = "wmk_board" { epoch, turns, blocks_done, ranks, rank, busy }
             FillArgs = "wmk_fill_args" { input, output, stride_bytes, rows, cols, dtype, reserved }
         };
         let constants = [

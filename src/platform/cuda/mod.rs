@@ -86,7 +86,7 @@ pub struct CudaPlatform {
     boards: OnceLock<Boards>,
     /// Made when a call first needs it; none where the driver has no pools.
     scratch: OnceLock<Option<Arc<ScratchPool>>>,
-    /// Made when a thread first needs it.
+    /// For several ranks made with the communicator; for one when a thread first needs it.
     side: OnceLock<SideStream>,
 }
 
@@ -384,15 +384,29 @@ impl Member for CudaPlatform {
     }
 
     fn abort(&self) {
-        if let Some(word) = self.world.get().and_then(|world| world.abort_word.as_ref()) {
-            word.set();
-        }
+        self.end_waits();
         let mut abortables = self.abortables.lock().unwrap_or_else(PoisonError::into_inner);
         abortables.retain(Abortable::abort);
+    }
+
+    fn finish(&self) {
+        if self.boards.get().is_some() {
+            let _ = self.gpu.synchronize();
+        }
+    }
+
+    fn peer_left(&self) {
+        self.end_waits();
     }
 }
 
 impl CudaPlatform {
+    fn end_waits(&self) {
+        if let Some(word) = self.world.get().and_then(|world| world.abort_word.as_ref()) {
+            word.set();
+        }
+    }
+
     /// [`Member::acquaint`] with what is known of the own place in a fabric.
     fn acquaint_in(&self, fabric: Option<Fabric>, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
         let tenant = (boot.size() > 1).then(|| self.tenant());

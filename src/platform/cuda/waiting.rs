@@ -54,11 +54,12 @@ impl Gpu {
                 };
             }
         };
+        let before = undecided::so_far();
         // SAFETY: a context is current.
         let code = unsafe { (self.functions.cuCtxSynchronize)() };
         let may_be_at_work = is_refusal(code);
         if !may_be_at_work {
-            undecided::let_go(self);
+            undecided::let_go(self, before);
         }
         Settled {
             outcome: self.waited("cuCtxSynchronize", code),
