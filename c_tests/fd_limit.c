@@ -1,5 +1,5 @@
 /* Few descriptors: communicators until there are none left. All ranks are refused alike, the refusal keeps none, and what
- * exists goes on working. */
+ * exists goes on working. Then no descriptors at the rank that the others need. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -70,7 +70,7 @@ static void until_refused(wm_rank* r, bool all_limited) {
  * descriptors than the limit names, and drivers of GPUs wait by it. */
 typedef struct { struct rlimit before; int count, held[4096]; } wm_shortage;
 
-static void use_all(wm_shortage* s) {
+static void use_all_but(wm_shortage* s, int spare) {
   REQUIRE(getrlimit(RLIMIT_NOFILE, &s->before) == 0);
   int highest = 0;
   for (int fd = 0; fd < 4096; fd++) if (fcntl(fd, F_GETFD) >= 0) highest = fd;
@@ -79,7 +79,10 @@ static void use_all(wm_shortage* s) {
   REQUIRE(setrlimit(RLIMIT_NOFILE, &limited) == 0);
   for (s->count = 0; s->count < 4096 && (s->held[s->count] = dup(0)) >= 0;) s->count++;
   REQUIRE(errno == EMFILE);
+  while (spare-- > 0) close(s->held[--s->count]);
 }
+
+static void use_all(wm_shortage* s) { use_all_but(s, 0); }
 
 static void release_all(wm_shortage* s) {
   while (s->count > 0) close(s->held[--s->count]);
@@ -126,10 +129,68 @@ static void steps(wm_rank* r, bool all_limited) {
   wm_rows_drop(&e);
 }
 
+/* All ranks are refused at once, alike and for the reason, whatever the code that the call gave here. */
+static void refused_alike(wm_rank* r, int code, double began) {
+  CHECK(wm_now() - began < 4); /* nobody waited for WHOLEMEMORY_TIMEOUT_S, which is 300 */
+  int codes[2] = {code, code};
+  wm_share(r, codes, sizeof codes);
+  CHECK_EQ(code, codes[0]);
+  if (wm_gpu()) CHECK(code != 0); /* a driver without descriptors has its own codes */
+  else CHECK_EQ(code, WHOLEMEMORY_SYSTEM_ERROR);
+  if (!wm_gpu()) CHECK(strstr(wholememory_get_last_error(), "Too many open files") != NULL);
+}
+
+/* The rank that made the id has no descriptor left, or few: the others cannot reach it, and learn so all the same. */
+static void maker_is_short(wm_rank* r, int spare) {
+  wm_shortage shortage;
+  wholememory_unique_id_t id;
+  wholememory_comm_t comm = NULL;
+  int held = wm_holdings_now().descriptors;
+  memset(&id, 0, sizeof id);
+  if (r->rank == 0) OK(wholememory_create_unique_id(&id));
+  wm_share(r, &id, sizeof id);
+  if (r->rank == 0) use_all_but(&shortage, spare);
+  wm_meet(r);
+  /* In turn the maker comes first and last. */
+  if (r->rank == 0 && spare % 2) usleep(100000);
+  if (r->rank != 0 && spare % 2 == 0) usleep(100000);
+  double began = wm_now();
+  WM_AT;
+  int code = (int)wholememory_create_communicator(&comm, id, r->rank, r->size);
+  if (r->rank == 0) release_all(&shortage);
+  CHECK(comm == NULL);
+  refused_alike(r, code, began);
+  CHECK(wm_descriptors_within(held) <= held);
+  OK(try_create(r, &comm));
+  OK(wholememory_communicator_barrier(comm));
+  OK(wholememory_destroy_communicator(comm));
+}
+
+static void split_is_short(wm_rank* r, int spare) {
+  wm_shortage shortage;
+  wholememory_comm_t parent = wm_world(r), child = NULL;
+  OK(wholememory_communicator_barrier(parent));
+  int held = wm_holdings_now().descriptors;
+  if (r->rank == 0) use_all_but(&shortage, spare);
+  wm_meet(r);
+  double began = wm_now();
+  WM_AT;
+  int code = (int)wholememory_split_communicator(&child, parent, 0, 0);
+  if (r->rank == 0) release_all(&shortage);
+  CHECK(child == NULL);
+  refused_alike(r, code, began);
+  CHECK(wm_descriptors_within(held) <= held);
+  OK(wholememory_communicator_barrier(parent));
+  OK(wholememory_split_communicator(&child, parent, 0, 0));
+  OK(wholememory_destroy_communicator(child));
+}
+
 static void body(wm_rank* r) {
   if (r->mpi) SKIP(r, "MPI needs descriptors of its own");
   until_refused(r, true);
   until_refused(r, false);
+  for (int spare = 0; spare < 4; spare++) maker_is_short(r, spare);
+  for (int spare = 0; spare < 3; spare++) split_is_short(r, spare);
   steps(r, true);
   steps(r, false);
 }

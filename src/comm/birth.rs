@@ -77,21 +77,29 @@ impl Communicator {
             take_alone(&token.cookie)?;
             return Communicator::alone(platform);
         }
-        let own = Identity::here(platform.as_ref().map_or("", |p| p.name()));
         // Whatever this rank lacks, it tells the others at the rendezvous.
         let checked = platform.and_then(|p| {
+            let own = Identity::here(p.name())?;
             let choices = choices(&own)?;
             let control = Control::acquire()?;
             let listener = if rank == 0 { Some(listen()?) } else { None };
             let place = listener.as_deref().map(Place::of).transpose()?;
-            Ok((p, choices, control, listener, place))
+            Ok((p, own, choices, control, listener, place))
         });
         let prior = checked.as_ref().map(drop).map_err(Error::clone);
-        let place = checked.as_ref().ok().and_then(|c| c.4.clone());
+        let place = checked.as_ref().ok().and_then(|c| c.5.clone());
         let guest = join(&token, rank, size, place, prior);
         spare::restore();
-        let guest = guest.inspect_err(|_| await_end(&token.cookie))?;
-        let (platform, choices, control, listener, _) = checked?;
+        let guest = match guest {
+            Ok(guest) => guest,
+            Err(error) => {
+                // What this rank holds may be what the others cannot be told for.
+                let _control = checked.map(|c| c.3);
+                await_end(&token.cookie, &error);
+                return Err(error);
+            }
+        };
+        let (platform, own, choices, control, listener, _) = checked?;
         let (rank, size) = (rank as usize, size as usize);
         let streams = match &listener {
             Some(listener) => accept_members(&token.cookie, size, listener, &|missing| {
@@ -101,7 +109,7 @@ impl Communicator {
         };
         let streams = guest.conclude(streams);
         spare::restore();
-        let streams = streams.inspect_err(|_| await_end(&token.cookie))?;
+        let streams = streams.inspect_err(|error| await_end(&token.cookie, error))?;
         Birth {
             cookie: token.cookie,
             rank,
@@ -115,7 +123,7 @@ impl Communicator {
     }
 
     fn alone(platform: Arc<dyn Member>) -> Result<Arc<Communicator>> {
-        let own = Identity::here(platform.name());
+        let own = Identity::here(platform.name())?;
         let alone = Communicator::over(Core {
             name: hash(&new_cookie()?),
             rank: 0,
@@ -164,6 +172,7 @@ impl Communicator {
                 Place::of(&listener)?,
                 listener,
                 self.platform.rebind()?,
+                Identity::here(self.platform.name())?,
             ))
         };
         let offer = agree(session, &[], offer())?;
@@ -194,7 +203,8 @@ impl Communicator {
             }
         }
         members.sort_by_key(|(its_key, rank, ..)| (*its_key, *rank));
-        let child = self.join_members(session, &members, offer.2, offer.3);
+        let child = self.join_members(session, &members, offer.2, offer.3, offer.4);
+        spare::restore();
         let made = child.as_ref().map(drop).map_err(Error::clone);
         match agree(session, &[], made) {
             Ok(()) => child,
@@ -215,6 +225,7 @@ impl Communicator {
         members: &[(i32, usize, Cookie, Place)],
         listener: Watched<TcpListener>,
         platform: Arc<dyn Member>,
+        own: Identity,
     ) -> Result<Option<Arc<Communicator>>> {
         let size = members.len();
         let rank = members.iter().position(|m| m.1 == self.rank).unwrap_or(0);
@@ -239,7 +250,6 @@ impl Communicator {
             Ok(control) => Ok(control.map(|c| (c, connected))),
         };
         let streams = agree(session, &[], streams)?;
-        let own = Identity::here(platform.name());
         let choices = (self.route, self.transport_choice);
         match streams {
             Some((control, streams)) => Birth {

@@ -1,11 +1,12 @@
 //! How a rank comes to its communicator: it announces itself under the unique id, connects to rank 0, and learns whether
 //! everybody could.
 
-use super::link::{Frame, HEADER_BYTES, MOST_BODY_BYTES};
-use super::place::{Place, Token};
-use super::rendezvous::{
-    HELLO, RESULT, TABLE, VERDICT, is_used, read_answer, read_verdict, used, verdict_of,
-};
+use super::answers::{HELLO, RESULT, TABLE, VERDICT, read_answer, read_verdict, verdict_of};
+use super::link::Frame;
+use super::place::{Place, Token, is_short_of_files};
+use super::rendezvous::sit_down;
+use super::seat::Line;
+use super::used::word_for;
 use super::wire::Writer;
 use crate::error::{Error, Kind, Result, fail};
 use crate::platform::process::{Watched, spare};
@@ -15,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::cell::{Cell, RefCell};
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ const ALONE: Duration = Duration::from_secs(4);
 
 /// A rank that has announced itself and knows the others' places.
 pub struct Guest {
-    stream: Watched<TcpStream>,
+    line: Line,
     /// Listeners by rank; only that of rank 0 is filled.
     pub places: Vec<Place>,
     /// The result, if it came before this rank's own verdict.
@@ -83,10 +84,6 @@ fn connect_to(address: &SocketAddr) -> std::io::Result<Watched<TcpStream>> {
     Ok(stream)
 }
 
-fn is_short_of_files(e: &std::io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(code) if code == Errno::MFILE.raw_os_error() || code == Errno::NFILE.raw_os_error())
-}
-
 /// COMMUNICATION_ERROR, or SYSTEM_ERROR where this process itself has no descriptor left.
 pub fn connection_error(e: &std::io::Error, what: &str) -> Error {
     let kind = if is_short_of_files(e) {
@@ -100,16 +97,36 @@ pub fn connection_error(e: &std::io::Error, what: &str) -> Error {
     }
 }
 
-fn read_frame(stream: &mut TcpStream) -> std::io::Result<Frame> {
-    let garbage = |why: String| std::io::Error::new(ErrorKind::InvalidData, why);
-    let mut header = [0u8; HEADER_BYTES];
-    stream.read_exact(&mut header)?;
-    let (kind, sequence, len) = Frame::header(&header, MOST_BODY_BYTES)
-        .map_err(garbage)?
-        .expect("a whole header");
-    let mut body = vec![0u8; len];
-    stream.read_exact(&mut body)?;
-    Ok(Frame { kind, sequence, body })
+/// A line to the rendezvous of the id.
+/// # Errors
+/// COMMUNICATION_ERROR where nobody answers, SYSTEM_ERROR where this process has no descriptor left to ask with.
+fn call(token: &Token) -> Result<Line> {
+    if let Some(chair) = sit_down(&token.cookie) {
+        return Ok(Line::Chair(chair));
+    }
+    let candidates = token.place.candidates()?;
+    let failed = |e: std::io::Error| {
+        if is_short_of_files(&e) {
+            return connection_error(&e, "connecting to the process that made the unique id");
+        }
+        let at = candidates
+            .first()
+            .map_or("no address".to_owned(), SocketAddr::to_string);
+        let ended = if e.kind() == ErrorKind::ConnectionRefused {
+            " (the process that made it has ended, or has left all its communicators)"
+        } else {
+            ""
+        };
+        connection_error(&e, &format!("nobody answers for the unique id at {at}{ended}"))
+    };
+    let stream = connect(&candidates).map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    Ok(Line::Stream(stream))
+}
+
+/// Longer than the rendezvous itself waits, whose word says who is missing.
+fn patience() -> Duration {
+    settings::rendezvous_timeout() + Duration::from_secs(10)
 }
 
 /// Announces (rank, size, own listener) under the id and learns everybody's place. `prior` is a failure of the caller's own
@@ -123,21 +140,8 @@ pub fn join(
     listener: Option<Place>,
     prior: Result<()>,
 ) -> Result<Guest> {
-    let candidates = token.place.candidates();
-    let mut stream = connect(&candidates).map_err(|e| {
-        if is_used(&token.cookie) {
-            return prior.clone().err().unwrap_or_else(used);
-        }
-        let at = candidates
-            .first()
-            .map_or("no address".to_owned(), SocketAddr::to_string);
-        let ended = if e.kind() == ErrorKind::ConnectionRefused {
-            " (the process that made it has ended, or has left all its communicators)"
-        } else {
-            ""
-        };
-        connection_error(&e, &format!("nobody answers for the unique id at {at}{ended}"))
-    })?;
+    let own = || prior.clone().err().or_else(|| word_for(&token.cookie, rank));
+    let line = call(token).map_err(|e| own().unwrap_or(e))?;
     let (code, text) = prior
         .as_ref()
         .err()
@@ -153,26 +157,19 @@ pub fn join(
         sequence: 0,
         body: listener.unwrap_or_default().write(writer).0,
     };
-    let patience = settings::rendezvous_timeout() + Duration::from_secs(10);
-    let answer = stream
-        .set_nodelay(true)
-        .and_then(|()| stream.set_read_timeout(Some(patience)))
-        .and_then(|()| stream.write_all(&hello.encode()))
-        .and_then(|()| read_frame(&mut stream))
-        .map_err(|e| {
-            let what = match e.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    format!("the ranks did not meet within {} s", patience.as_secs())
-                }
-                _ => format!("the process that made the unique id ended before all ranks had met: {e}"),
-            };
-            // A rendezvous that is over closes its connections, also of one that came for an old id.
-            match &prior {
-                Err(own) => own.clone(),
-                Ok(()) if is_used(&token.cookie) => used(),
-                Ok(()) => Error::new(Kind::Communication, what),
+    let patience = patience();
+    let answer = line.send(hello).and_then(|()| line.receive(patience)).map_err(|e| {
+        let what = match e.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                format!("the ranks did not meet within {} s", patience.as_secs())
             }
-        })?;
+            _ => format!(
+                "the process that made the unique id ended, or gave the id up, before all ranks had met: {e}"
+            ),
+        };
+        // A rendezvous that is over closes its connections, also of one that came for an old id.
+        own().unwrap_or_else(|| Error::new(Kind::Communication, what))
+    })?;
     if answer.kind != TABLE {
         fail!(
             Communication,
@@ -183,7 +180,7 @@ pub fn join(
     let places = read_answer(&answer.body, size.max(0) as usize);
     prior?;
     Ok(Guest {
-        stream,
+        line,
         places: places?,
         early: RefCell::new(None),
         ended: Cell::new(None),
@@ -193,17 +190,12 @@ pub fn join(
 impl Guest {
     /// A failure of the others that is known already: then rank `missing` will not come any more. Does not wait.
     pub fn early_failure(&self, missing: usize) -> Option<Error> {
-        let mut stream = Watched::open(|| self.stream.try_clone()).ok()?;
-        self.stream.set_nonblocking(true).ok()?;
-        let waiting = self.stream.peek(&mut [0u8; HEADER_BYTES]);
-        self.stream.set_nonblocking(false).ok()?;
-        match waiting {
-            Ok(HEADER_BYTES..) => {}
-            Ok(1..) => return None,
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return None,
+        let result = match self.line.look() {
+            Ok(None) => return None,
+            Ok(Some(result)) => result,
             // The process that made the id has ended. It may, ranks that live connect without it; if it was a rank
             // itself, nobody else would tell of its death.
-            Ok(0) | Err(_) => {
+            Err(_) => {
                 let ended = self.ended.get().unwrap_or_else(Instant::now);
                 self.ended.set(Some(ended));
                 return (ended.elapsed() > ALONE).then(|| {
@@ -216,8 +208,7 @@ impl Guest {
                     )
                 });
             }
-        }
-        let result = read_frame(&mut stream).ok()?;
+        };
         let failure = read_verdict(&result.body)?.err();
         *self.early.borrow_mut() = Some(result);
         failure
@@ -226,21 +217,18 @@ impl Guest {
     /// Tells the others whether this rank is connected, and learns whether all are.
     /// # Errors
     /// The first failure of all ranks, the same on all.
-    pub fn conclude<T>(mut self, mine: Result<T>) -> Result<T> {
+    pub fn conclude<T>(self, mine: Result<T>) -> Result<T> {
         let verdict = verdict_of(&mine.as_ref().map(drop).map_err(Error::clone));
         let result = match self.early.take() {
             Some(early) => Ok(early),
             None => self
-                .stream
-                .write_all(
-                    &Frame {
-                        kind: VERDICT,
-                        sequence: 0,
-                        body: verdict,
-                    }
-                    .encode(),
-                )
-                .and_then(|()| read_frame(&mut self.stream)),
+                .line
+                .send(Frame {
+                    kind: VERDICT,
+                    sequence: 0,
+                    body: verdict,
+                })
+                .and_then(|()| self.line.receive(patience())),
         };
         match result {
             Ok(frame) if frame.kind == RESULT => {
@@ -269,10 +257,10 @@ mod tests {
     #[test]
     fn an_ended_rendezvous_leaves_four_seconds() {
         let listener = listen().unwrap();
-        let stream = connect(&Place::of(&listener).unwrap().candidates()).unwrap();
+        let stream = connect(&Place::of(&listener).unwrap().candidates().unwrap()).unwrap();
         let (maker, _) = listener.accept().unwrap();
         let guest = Guest {
-            stream,
+            line: Line::Stream(stream),
             places: Vec::new(),
             early: RefCell::new(None),
             ended: Cell::new(None),

@@ -4,6 +4,9 @@ use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result, ensure};
 use crate::platform::process::{Watched, interface_addresses};
 use crate::settings;
+use once_cell::race::OnceBox;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 
@@ -52,10 +55,39 @@ pub fn hash(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The kernel's boot id, whatever `WHOLEMEMORY_BOOTID` says.
-pub fn real_boot_id() -> String {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.split_whitespace().next().unwrap_or("").to_owned()
+/// The kernel's boot id, whatever `WHOLEMEMORY_BOOTID` says. Read once: it decides where ranks find each other, also of a process
+/// that has no descriptor left to read it with. Empty where the system shows none.
+/// # Errors
+/// SYSTEM_ERROR where there is no descriptor for the first reading.
+pub fn real_boot_id() -> Result<&'static str> {
+    static READ: OnceBox<String> = OnceBox::new();
+    READ.get_or_try_init(|| {
+        let path = "/proc/sys/kernel/random/boot_id";
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok(Box::new(text.split_whitespace().next().unwrap_or("").to_owned())),
+            Err(e) if is_short_of_files(&e) => Err(Error::system(format!("reading {path}"), e)),
+            Err(_) => Ok(Box::default()),
+        }
+    })
+    .map(String::as_str)
+}
+
+/// Whether a call failed because this process, or the system, has no descriptor left.
+pub fn is_short_of_files(e: &std::io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(code) if code == Errno::MFILE.raw_os_error() || code == Errno::NFILE.raw_os_error())
+}
+
+/// The addresses of this machine, each with its interface's name.
+/// # Errors
+/// SYSTEM_ERROR where there is no descriptor to ask the system with.
+fn own_addresses() -> Result<Vec<(String, IpAddr)>> {
+    let found = interface_addresses();
+    if found.is_empty() {
+        // None on a machine without a network, or none that could be asked for.
+        let missing = |e| Error::system("listing the addresses of this machine", std::io::Error::from(e));
+        drop(Watched::open(|| eventfd(0, EventfdFlags::CLOEXEC)).map_err(missing)?);
+    }
+    Ok(found)
 }
 
 fn network_namespace() -> u64 {
@@ -92,7 +124,7 @@ impl Place {
             .map_err(|e| Error::system("getsockname", e))?
             .port();
         let wanted = settings::socket_interface();
-        let mut addresses: Vec<IpAddr> = interface_addresses()
+        let mut addresses: Vec<IpAddr> = own_addresses()?
             .into_iter()
             .filter(|(name, _)| wanted.as_deref().is_none_or(|list| selects(list, name)))
             .map(|(_, ip)| ip)
@@ -100,7 +132,7 @@ impl Place {
         addresses.sort_by_key(IpAddr::is_ipv6);
         addresses.truncate(MOST_ADDRESSES);
         Ok(Place {
-            boot: hash(real_boot_id().as_bytes()),
+            boot: hash(real_boot_id()?.as_bytes()),
             network: network_namespace(),
             port,
             addresses,
@@ -108,17 +140,20 @@ impl Place {
     }
 
     /// Where to connect from this process: loopback alone inside one network namespace of one machine.
-    pub fn candidates(&self) -> Vec<SocketAddr> {
-        if self.boot == hash(real_boot_id().as_bytes()) && self.network == network_namespace() {
-            return vec![
+    /// # Errors
+    /// SYSTEM_ERROR where there is no descriptor left to learn which machine this is.
+    pub fn candidates(&self) -> Result<Vec<SocketAddr>> {
+        if self.boot == hash(real_boot_id()?.as_bytes()) && self.network == network_namespace() {
+            return Ok(vec![
                 SocketAddr::new(Ipv4Addr::LOCALHOST.into(), self.port),
                 SocketAddr::new(Ipv6Addr::LOCALHOST.into(), self.port),
-            ];
+            ]);
         }
-        self.addresses
+        Ok(self
+            .addresses
             .iter()
             .map(|ip| SocketAddr::new(*ip, self.port))
-            .collect()
+            .collect())
     }
 
     pub fn write(&self, writer: Writer) -> Writer {

@@ -2,60 +2,33 @@
 //! serves all its ids. For each it collects every rank's (rank, size, listener), hands the table to all, hears from each
 //! whether it could connect to rank 0, and tells all what came of it. `join` is the ranks' side.
 
+use super::answers::{HELLO, RESULT, TABLE, VERDICT, answer_of, read_answer, read_verdict, verdict_of};
 use super::control::{Control, Loop, Ready};
+use super::desk::{Desk, Door, Guest, Room, Shortage};
 use super::link::{Frame, Link, MOST_STRANGER_BYTES, Receiver};
 use super::place::{Cookie, Place, Token, UniqueId, listen, new_cookie};
-use super::wire::{Reader, Writer};
-use super::words::gaps;
+use super::seat::{Chair, Seat};
+use super::used::{remember, use_up, used, word_for};
+use super::wire::Reader;
 use crate::error::{Error, Kind, Result, ensure};
-use crate::platform::process::{Descriptor, PerProcess, Watched, spare};
+use crate::platform::process::{PerProcess, Watched, spare};
 use crate::settings;
 use rustix::io::Errno;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-pub(super) const HELLO: u8 = 16;
-pub(super) const TABLE: u8 = 17;
-/// A rank's word on whether it is connected to rank 0, and the answer for all.
-pub(super) const VERDICT: u8 = 18;
-pub(super) const RESULT: u8 = 19;
 /// A connection that has not shown the cookie by then is dropped.
 const PROOF: Duration = Duration::from_secs(5);
-/// Used ids that are remembered, so that a second use is told from an unknown one.
-const MOST_USED: usize = 4096;
-
-struct Guest {
-    link: Arc<Link>,
-    since: Instant,
-    /// The id it came for and its rank, once it has shown the cookie.
-    whose: Option<(Cookie, i32)>,
-}
-
-/// One unique id.
-struct Room {
-    places: HashMap<i32, Place>,
-    size: Option<i32>,
-    deadline: Instant,
-    /// The answer once it is known: the table, or why there is none.
-    answer: Option<Vec<u8>>,
-    answered: usize,
-    /// Ranks that said they are connected, once the table is out; and what came of it.
-    connected: BTreeSet<i32>,
-    result: Option<Vec<u8>>,
-    control: Control,
-}
-
-struct Desk {
-    listener: Option<Descriptor>,
-    guests: HashMap<usize, Guest>,
-    rooms: HashMap<Cookie, Room>,
-    next_tag: usize,
-    /// Too many open files: guests are taken one at a time, and told so.
-    short_of_files: bool,
-}
+/// And one that was taken by the reserve by then, whatever it has shown: others wait for its place.
+const HURRY: Duration = Duration::from_secs(1);
+/// A rank that failed leaves the others so long to go, and to come.
+const FAREWELL: Duration = Duration::from_millis(200);
+const LATECOMERS: Duration = Duration::from_secs(1);
+/// So long no connection can be taken before those who are here learn of it.
+const DRY: Duration = Duration::from_millis(500);
 
 /// The listener of the process and everybody who came to it.
 struct Reception {
@@ -68,8 +41,6 @@ struct Reception {
 
 static RECEPTION: PerProcess<Mutex<Option<Arc<Reception>>>> =
     PerProcess::new(Mutex::new(None), Mutex::default);
-static USED: PerProcess<Mutex<VecDeque<Cookie>>> =
-    PerProcess::new(Mutex::new(VecDeque::new()), Mutex::default);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -77,45 +48,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn current() -> Option<Arc<Reception>> {
     locked(RECEPTION.get()).clone()
-}
-
-fn answer_of(result: &Result<Vec<Place>>) -> Vec<u8> {
-    match result {
-        Err(error) => Writer::default().u32(error.kind.code()).text(&error.what).0,
-        Ok(places) => places.iter().fold(Writer::default().u32(0), |w, p| p.write(w)).0,
-    }
-}
-
-pub(super) fn read_answer(bytes: &[u8], size: usize) -> Result<Vec<Place>> {
-    let unreadable = || Error::new(Kind::Communication, "the rendezvous sent an unreadable answer");
-    let mut reader = Reader(bytes);
-    match reader.u32().ok_or_else(unreadable)? {
-        0 => (0..size)
-            .map(|_| Place::read(&mut reader).ok_or_else(unreadable))
-            .collect(),
-        code => Err(Error::new(
-            Kind::from_code(code),
-            reader.text().ok_or_else(unreadable)?,
-        )),
-    }
-}
-
-pub(super) fn verdict_of(result: &Result<()>) -> Vec<u8> {
-    let (code, text) = result
-        .as_ref()
-        .err()
-        .map_or((0, ""), |e| (e.kind.code(), e.what.as_str()));
-    Writer::default().u32(code).text(text).0
-}
-
-pub(super) fn read_verdict(bytes: &[u8]) -> Option<Result<()>> {
-    let mut reader = Reader(bytes);
-    let (code, text) = (reader.u32()?, reader.text()?);
-    Some(if code == 0 {
-        Ok(())
-    } else {
-        Err(Error::new(Kind::from_code(code), text))
-    })
 }
 
 impl UniqueId {
@@ -130,17 +62,7 @@ impl UniqueId {
             cookie: new_cookie()?,
             place: reception.place.clone(),
         };
-        let room = Room {
-            places: HashMap::new(),
-            size: None,
-            deadline: Instant::now() + settings::rendezvous_timeout(),
-            answer: None,
-            answered: 0,
-            connected: BTreeSet::new(),
-            result: None,
-            control,
-        };
-        reception.desk().rooms.insert(token.cookie, room);
+        reception.desk().rooms.insert(token.cookie, Room::new(control));
         reception.shared.ring();
         Ok(token.encode())
     }
@@ -175,12 +97,7 @@ pub fn take_alone(cookie: &Cookie) -> Result<()> {
             None => {}
         }
     }
-    let mut known = locked(USED.get());
-    if known.contains(cookie) {
-        return Err(used());
-    }
-    remember(&mut known, cookie);
-    Ok(())
+    use_up(cookie)
 }
 
 /// # Errors
@@ -194,35 +111,43 @@ pub(super) fn check_rank(rank: i32, size: i32) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn used() -> Error {
-    Error::new(
-        Kind::InvalidValue,
-        "this unique id was used already (an id serves one communicator)",
-    )
-}
-
-fn remember(used: &mut VecDeque<Cookie>, cookie: &Cookie) {
-    if used.len() == MOST_USED {
-        used.pop_front();
+/// A seat for a rank of this process at the rendezvous of the id, if that is here.
+pub(super) fn sit_down(cookie: &Cookie) -> Option<Chair> {
+    let reception = current()?;
+    let mut desk = reception.desk();
+    if !desk.rooms.contains_key(cookie) {
+        return None;
     }
-    used.push_back(*cookie);
+    let (tag, seat) = (desk.new_tag(), Arc::new(Seat::default()));
+    desk.add(tag, Door::Seat(seat.clone()), None);
+    drop(desk);
+    Some(Chair {
+        seat,
+        rendezvous: reception,
+        tag,
+    })
 }
 
-/// True if this process knows that the id was used.
-pub fn is_used(cookie: &Cookie) -> bool {
-    locked(USED.get()).contains(cookie)
-}
-
-/// Waits a moment until the rendezvous of a failed creation, if it is of this process, has closed its connections.
-pub fn await_end(cookie: &Cookie) {
-    for _ in 0..200 {
-        let busy = current().is_some_and(|r| {
-            r.desk()
-                .guests
-                .values()
-                .any(|g| g.whose.is_none_or(|w| w.0 == *cookie))
-        });
-        if !busy {
+/// Waits a moment until the rendezvous of a failed creation, if it is of this process, has closed its connections; where this
+/// process lacks something and may end for it, also until the ranks came that have not heard so.
+pub fn await_end(cookie: &Cookie, error: &Error) {
+    let patient = !matches!(
+        error.kind,
+        Kind::InvalidValue | Kind::InvalidInput | Kind::Communication
+    );
+    let begun = Instant::now();
+    while let Some(reception) = current() {
+        let desk = reception.desk();
+        let its = |g: &Guest| g.whose.is_none_or(|w| w.0 == *cookie);
+        let guests_stay = desk.guests.values().any(its);
+        let ranks_miss = patient && desk.rooms.get(cookie).is_some_and(Room::is_awaited);
+        drop(desk);
+        let most = match (guests_stay, ranks_miss) {
+            (false, false) => return,
+            (_, true) => LATECOMERS,
+            (true, false) => FAREWELL,
+        };
+        if begun.elapsed() > most {
             return;
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -256,19 +181,22 @@ pub(super) fn close() {
     if let Some(listener) = desk.listener.take() {
         reception.shared.forget(reception.token, listener.as_fd());
     }
+    desk.reserve = None;
     let guests: Vec<Guest> = desk.guests.drain().map(|(_, g)| g).collect();
     drop(desk);
-    guests.iter().for_each(|g| g.link.close());
+    guests.iter().for_each(|g| g.door.close());
 }
 
 impl Reception {
     /// The reception of the process; `control` keeps its thread alive meanwhile.
     fn open(control: &Control) -> Result<Arc<Reception>> {
+        let no_reserve = |e| Error::system("keeping a descriptor in reserve", std::io::Error::from(e));
         let mut current = locked(RECEPTION.get());
         if let Some(open) = current
             .as_ref()
             .filter(|r| Arc::ptr_eq(&r.shared, control.shared()))
         {
+            open.desk().refill().map_err(no_reserve)?;
             return Ok(open.clone());
         }
         let listener = listen()?;
@@ -277,13 +205,15 @@ impl Reception {
             .map_err(|e| Error::system("making a listener non-blocking", e))?;
         let (shared, place) = (control.shared().clone(), Place::of(&listener)?);
         let token = shared.new_token();
-        let desk = Desk {
+        let mut desk = Desk {
             listener: Some(listener.into_descriptor()),
             guests: HashMap::new(),
             rooms: HashMap::new(),
             next_tag: 0,
-            short_of_files: false,
+            reserve: None,
+            short: None,
         };
+        desk.refill().map_err(no_reserve)?;
         let opened = Arc::new_cyclic(|me| Reception {
             shared,
             token,
@@ -304,61 +234,80 @@ impl Reception {
         locked(&self.desk)
     }
 
+    /// Takes in who waits. Where there is no descriptor for that, one at a time by the reserve: everybody can be told.
     fn accept(&self, desk: &mut Desk) {
+        let _ = desk.refill();
+        let mut by_reserve = None;
         while let Some(listener) = &desk.listener {
             let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
             let accept = || rustix::net::accept_with(listener, flags).map(TcpStream::from);
-            let stream = match Watched::open(accept) {
-                Ok(stream) => stream,
-                Err(Errno::MFILE | Errno::NFILE) => {
-                    // Nobody can be kept, but everybody can be told, one after another.
-                    if !desk.short_of_files {
-                        desk.short_of_files = true;
-                        self.shared.watch_reading(self.token, listener.as_fd(), false);
-                        spare::release();
-                        continue;
+            match Watched::open(accept) {
+                Ok(stream) => {
+                    let tag = desk.new_tag();
+                    let receiver: Weak<dyn Receiver> = self.me.clone();
+                    if let Ok(link) = Link::start(&self.shared, stream, tag, receiver, MOST_STRANGER_BYTES) {
+                        desk.add(tag, Door::Link(link), by_reserve);
                     }
+                    if by_reserve.is_some() {
+                        return;
+                    }
+                }
+                Err(why @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
+                    let since = Instant::now();
+                    desk.short.get_or_insert(Shortage { why, since });
+                    self.shared.watch_reading(self.token, listener.as_fd(), false);
+                    if by_reserve.is_some() || desk.reserve.take().is_none() {
+                        return;
+                    }
+                    by_reserve = Some(why);
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => {
+                    if desk.short.take().is_some() {
+                        self.shared.watch_reading(self.token, listener.as_fd(), true);
+                    }
+                    let _ = desk.refill();
                     return;
                 }
                 Err(_) => return,
-            };
-            let tag = desk.next_tag;
-            desk.next_tag += 1;
-            let receiver: Weak<dyn Receiver> = self.me.clone();
-            if let Ok(link) = Link::start(&self.shared, stream, tag, receiver, MOST_STRANGER_BYTES) {
-                desk.guests.insert(
-                    tag,
-                    Guest {
-                        link,
-                        since: Instant::now(),
-                        whose: None,
-                    },
-                );
+            }
+        }
+    }
+
+    /// During a shortage: who waits is tried again. If nobody can be taken in even to be told, those who are here learn of it; what
+    /// they give back then serves the others.
+    fn try_again(&self, desk: &mut Desk) {
+        if desk.short.is_none() || desk.guests.values().any(|g| g.shortage.is_some()) {
+            return;
+        }
+        self.accept(desk);
+        let Some(short) = desk.short.filter(|s| s.since.elapsed() > DRY) else {
+            return;
+        };
+        if desk.guests.values().all(|g| g.shortage.is_none()) {
+            let begun = desk.rooms.iter().filter(|(_, room)| room.size.is_some());
+            let begun: Vec<Cookie> = begun.map(|(cookie, _)| *cookie).collect();
+            for cookie in &begun {
+                self.settle(desk, cookie, answer_of(&Err(Shortage::error(short.why))));
             }
         }
     }
 
     /// Gives `body` to all guests of the id as their answer, unless they have one.
     fn settle(&self, desk: &mut Desk, cookie: &Cookie, body: Vec<u8>) {
-        let Some(room) = desk.rooms.get_mut(cookie) else {
-            return;
-        };
-        if room.answer.is_some() {
+        if desk.rooms.get(cookie).is_none_or(|room| room.answer.is_some()) {
             return;
         }
-        for guest in desk
-            .guests
-            .values()
-            .filter(|g| g.whose.is_some_and(|w| w.0 == *cookie))
-        {
-            guest.link.send(&Frame {
-                kind: TABLE,
-                sequence: 0,
-                body: body.clone(),
-            });
-            room.answered += 1;
+        let here = desk.guests_of(cookie).map(|(guest, rank)| {
+            guest.door.send(TABLE, &body);
+            rank
+        });
+        let here: Vec<i32> = here.collect();
+        if let Some(room) = desk.rooms.get_mut(cookie) {
+            room.answered += here.len();
+            room.told.extend(here);
+            room.answer = Some(body);
         }
-        room.answer = Some(body);
     }
 
     fn hello(&self, desk: &mut Desk, tag: usize, body: &[u8]) -> Option<()> {
@@ -370,23 +319,16 @@ impl Reception {
         let guest = desk.guests.get_mut(&tag)?;
         let Some(room) = desk.rooms.get_mut(&cookie) else {
             // Strangers learn nothing; who knows an old secret learns that it is old.
-            locked(USED.get()).contains(&cookie).then_some(())?;
+            let word = word_for(&cookie, rank)?;
             guest.whose = Some((cookie, rank));
-            guest.link.send(&Frame {
-                kind: TABLE,
-                sequence: 0,
-                body: answer_of(&Err(used())),
-            });
+            guest.door.send(TABLE, &answer_of(&Err(word)));
             return Some(());
         };
         guest.whose = Some((cookie, rank));
-        if let Some(body) = room.answer.clone() {
-            guest.link.send(&Frame {
-                kind: TABLE,
-                sequence: 0,
-                body,
-            });
+        if let Some(body) = &room.answer {
+            guest.door.send(TABLE, body);
             room.answered += 1;
+            room.told.insert(rank);
             return Some(());
         }
         if room.places.is_empty() {
@@ -394,16 +336,13 @@ impl Reception {
         }
         let known = *room.size.get_or_insert(size);
         let invalid = |what: String| Some(Error::new(Kind::InvalidValue, what));
-        let wrong = if desk.short_of_files {
-            Some(Error::new(
-                Kind::System,
-                "the process that made the unique id has too many open files",
-            ))
-        } else if prior.0 != 0 {
+        let wrong = if prior.0 != 0 {
             Some(Error::new(
                 Kind::from_code(prior.0),
                 format!("rank {rank}: {}", prior.1),
             ))
+        } else if let Some(why) = guest.shortage {
+            Some(Shortage::error(why))
         } else if size != known {
             invalid(format!("the size differs between ranks: {known} and {size}"))
         } else if let Err(error) = check_rank(rank, size) {
@@ -448,18 +387,9 @@ impl Reception {
             return;
         };
         let body = verdict_of(&result);
-        for guest in desk
-            .guests
-            .values()
-            .filter(|g| g.whose.is_some_and(|w| w.0 == *cookie))
-        {
-            guest.link.send(&Frame {
-                kind: RESULT,
-                sequence: 0,
-                body: body.clone(),
-            });
-        }
-        room.result = Some(body);
+        room.result = Some(body.clone());
+        desk.guests_of(cookie)
+            .for_each(|(guest, _)| guest.door.send(RESULT, &body));
     }
 
     /// Ends what is over: everybody was told and has gone, or nobody will come any more.
@@ -470,17 +400,19 @@ impl Reception {
             .rooms
             .iter()
             .filter(|(cookie, room)| {
-                let all_told = room.size.is_some_and(|s| room.answered >= s.max(1) as usize)
-                    && !desk
-                        .guests
-                        .values()
-                        .any(|g| g.whose.is_some_and(|w| w.0 == **cookie));
+                let all_told = !room.is_awaited() && desk.guests_of(cookie).next().is_none();
                 room.answer.is_some() && (all_told || now > room.deadline)
             })
             .map(|(cookie, _)| *cookie)
             .collect();
-        over.iter().for_each(|c| remember(&mut locked(USED.get()), c));
-        let rooms: Vec<Room> = over.iter().filter_map(|c| desk.rooms.remove(c)).collect();
+        let mut rooms: Vec<Room> = Vec::new();
+        for cookie in &over {
+            rooms.extend(desk.rooms.remove(cookie).map(|mut room| {
+                let failure = room.answer.as_ref().and_then(|a| read_answer(a, 0).err());
+                remember(cookie, failure, std::mem::take(&mut room.told));
+                room
+            }));
+        }
         drop(desk);
         // The last use of the control thread may go here: outside all locks.
         rooms.into_iter().for_each(|r| drop(r.control));
@@ -491,12 +423,13 @@ impl Reception {
         let Some(guest) = desk.guests.remove(&tag) else {
             return;
         };
-        drop(guest.link);
-        if desk.short_of_files {
-            // The descriptor that is free now serves the next one in the queue.
-            self.accept(&mut desk);
-        } else {
-            spare::restore();
+        drop(guest.door);
+        match &desk.listener {
+            // The descriptor that is free in a moment serves the next one in the queue.
+            Some(listener) if desk.short.is_some() => {
+                self.shared.watch_reading(self.token, listener.as_fd(), true)
+            }
+            _ => spare::restore(),
         }
         let Some((cookie, rank)) = guest.whose else { return };
         let Some(room) = desk.rooms.get(&cookie) else {
@@ -527,25 +460,23 @@ impl Ready for Reception {
 
     fn wants_ticks(&self) -> bool {
         let desk = self.desk();
-        desk.short_of_files || !desk.rooms.is_empty() || !desk.guests.is_empty()
+        desk.short.is_some() || !desk.rooms.is_empty() || !desk.guests.is_empty()
     }
 
     fn tick(&self) {
         {
             let mut desk = self.desk();
-            if std::mem::take(&mut desk.short_of_files) {
-                if let Some(listener) = &desk.listener {
-                    self.shared.watch_reading(self.token, listener.as_fd(), true);
-                }
-                self.accept(&mut desk);
-            }
             desk.guests.retain(|_, g| {
-                let keep = g.whose.is_some() || g.since.elapsed() < PROOF;
+                let keep = match g.shortage {
+                    Some(_) => g.since.elapsed() < HURRY,
+                    None => g.whose.is_some() || g.since.elapsed() < PROOF,
+                };
                 if !keep {
-                    g.link.close();
+                    g.door.close();
                 }
                 keep
             });
+            self.try_again(&mut desk);
             let late = |room: &Room| Instant::now() > room.deadline && room.answer.is_none();
             let late: Vec<Cookie> = desk
                 .rooms
@@ -554,23 +485,12 @@ impl Ready for Reception {
                 .map(|(c, _)| *c)
                 .collect();
             for cookie in late {
-                let error = missing(&desk.rooms[&cookie]);
+                let error = desk.rooms[&cookie].missing();
                 self.settle(&mut desk, &cookie, answer_of(&Err(error)));
             }
         }
         self.tidy();
     }
-}
-
-fn missing(room: &Room) -> Error {
-    let size = room.size.unwrap_or(0);
-    let waited = settings::rendezvous_timeout().as_secs();
-    let what = format!(
-        "only {} of {size} ranks came within {waited} s (WHOLEMEMORY_TIMEOUT_S); missing: {}",
-        room.places.len(),
-        gaps(room.places.keys().copied().collect(), size)
-    );
-    Error::new(Kind::Communication, what)
 }
 
 impl Receiver for Reception {
@@ -584,7 +504,7 @@ impl Receiver for Reception {
         if understood.is_none()
             && let Some(guest) = desk.guests.remove(&tag)
         {
-            guest.link.close();
+            guest.door.close();
         }
     }
 

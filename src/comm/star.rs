@@ -20,7 +20,7 @@ const MOST_STRANGERS: usize = 64;
 /// A member: connects to rank 0's listener and shows the cookie. Does not wait for rank 0 to take the connection.
 pub fn connect_to_hub(cookie: &Cookie, rank: usize, hub: &Place) -> Result<Watched<TcpStream>> {
     let lost = |e: std::io::Error| connection_error(&e, &format!("connecting rank {rank} to rank 0"));
-    let mut stream = connect(&hub.candidates()).map_err(lost)?;
+    let mut stream = connect(&hub.candidates()?).map_err(lost)?;
     let mut proof = [0u8; PROOF_BYTES];
     proof[..COOKIE_BYTES].copy_from_slice(cookie);
     proof[COOKIE_BYTES..].copy_from_slice(&(rank as u32).to_le_bytes());
@@ -157,10 +157,12 @@ mod tests {
     fn strangers_delay_nobody() {
         let listener = listen().unwrap();
         let (cookie, place) = (new_cookie().unwrap(), Place::of(&listener).unwrap());
-        let silent: Vec<Watched<TcpStream>> = (0..9).map(|_| connect(&place.candidates()).unwrap()).collect();
-        let mut liar = connect(&place.candidates()).unwrap();
+        let silent: Vec<Watched<TcpStream>> = (0..9)
+            .map(|_| connect(&place.candidates().unwrap()).unwrap())
+            .collect();
+        let mut liar = connect(&place.candidates().unwrap()).unwrap();
         liar.write_all(&[7; PROOF_BYTES + 4]).unwrap();
-        let mut slow = connect(&place.candidates()).unwrap();
+        let mut slow = connect(&place.candidates().unwrap()).unwrap();
         slow.write_all(&cookie[..5]).unwrap();
         let start = Instant::now();
         std::thread::scope(|s| {

@@ -268,10 +268,14 @@ fn one_rank_and_several_with_one_id_are_told() {
 fn strangers_at_the_rendezvous_take_no_memory_and_no_time() {
     use std::io::{Read, Write};
     let id = UniqueId::create().unwrap();
-    let places = super::place::Token::decode(&id).unwrap().place.candidates();
+    let places = super::place::Token::decode(&id)
+        .unwrap()
+        .place
+        .candidates()
+        .unwrap();
     let mut greedy = super::join::connect(&places).unwrap();
     let long = super::link::Frame {
-        kind: super::rendezvous::HELLO,
+        kind: super::answers::HELLO,
         sequence: 0,
         body: vec![0; super::link::MOST_STRANGER_BYTES + 1],
     };

@@ -5,6 +5,7 @@
 
 use super::place::real_boot_id;
 use super::wire::{Reader, Writer};
+use crate::error::Result;
 use crate::settings;
 use std::os::unix::fs::MetadataExt;
 
@@ -23,12 +24,14 @@ pub struct Identity {
 }
 
 impl Identity {
-    pub fn here(platform: &str) -> Identity {
+    /// # Errors
+    /// SYSTEM_ERROR where the process has no descriptor left to learn the boot id with.
+    pub fn here(platform: &str) -> Result<Identity> {
         let host_name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let boot_id = real_boot_id();
+        let boot_id = real_boot_id()?.to_owned();
         let node_boot = settings::boot_id_override().unwrap_or_else(|| boot_id.clone());
         let shm = std::fs::metadata("/dev/shm").map_or(0, |m| m.dev());
-        Identity {
+        Ok(Identity {
             platform: platform.to_owned(),
             node: format!("{host_name}/{node_boot}/{shm}"),
             boot_id,
@@ -37,7 +40,7 @@ impl Identity {
             user: rustix::process::geteuid().as_raw(),
             route: settings::route(),
             transport: settings::transport(),
-        }
+        })
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -159,7 +162,7 @@ mod tests {
 
     #[test]
     fn identities_survive_the_wire() {
-        let here = Identity::here("cpu");
+        let here = Identity::here("cpu").unwrap();
         assert_eq!(Identity::decode(&here.encode()), Some(here));
     }
 }
