@@ -155,7 +155,6 @@ mod tests {
                 kept.push(unsafe { Box::from_raw(raw.cast()) });
             }
             let large = Vec::<u8>::new().try_reserve(32 << 20);
-            eprintln!("DBG {failed_first:?} {} {}", kept.len(), large.is_err());
             let outlasted = failed_first.is_some_and(|first| kept.len() > first + 800);
             outlasted && large.is_err() && !has_room(2 * RESERVE_BYTES)
         });
