@@ -4,8 +4,11 @@ use super::*;
 use crate::error::{Kind, Result};
 use crate::kinds::{Location, MemoryType};
 use crate::platform::{Bootstrap, Term, agree};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+
+/// A finalize drops all ids of the process that nobody has used yet: tests with one read, those that hold ids for long write.
+static FINALIZE: RwLock<()> = RwLock::new(());
 
 fn ranks<T: Send>(size: i32, body: impl Fn(Arc<Communicator>) -> T + Sync) -> Vec<T> {
     let id = UniqueId::create().unwrap();
@@ -140,6 +143,7 @@ fn an_id_serves_once_and_duplicates_are_refused_on_all_ranks() {
 
 #[test]
 fn a_rank_that_leaves_frees_the_waiting() {
+    let _finalizes = FINALIZE.read().unwrap_or_else(PoisonError::into_inner);
     let id = UniqueId::create().unwrap();
     std::thread::scope(|s| {
         for rank in 0..3 {
@@ -162,6 +166,7 @@ fn a_rank_that_leaves_frees_the_waiting() {
 
 #[test]
 fn finalize_from_one_thread_takes_all_rank_objects() {
+    let _finalizes = FINALIZE.read().unwrap_or_else(PoisonError::into_inner);
     let comms = ranks(4, |comm| comm);
     depart_all(&comms);
     assert!(comms.iter().all(|c| !c.is_alive()));
@@ -189,6 +194,7 @@ fn descriptors_reach_every_rank() {
 
 #[test]
 fn fifty_at_once_and_in_any_order_of_threads() {
+    let _unused_ids = FINALIZE.write().unwrap_or_else(PoisonError::into_inner);
     let ids: Vec<UniqueId> = (0..50).map(|_| UniqueId::create().unwrap()).collect();
     std::thread::scope(|s| {
         for rank in 0..2 {
@@ -295,6 +301,7 @@ fn strangers_at_the_rendezvous_take_no_memory_and_no_time() {
 
 #[test]
 fn who_leaves_at_once_lets_the_others_be_made() {
+    let _finalizes = FINALIZE.read().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..50 {
         ranks(4, |comm| depart_all(&[comm]));
     }
