@@ -1,5 +1,6 @@
 //! Ranks whose platform has little memory: what steps keep for the next one gives way to what the caller wants.
 
+use crate::delegate::like_the_cpu;
 use crate::grid::{Ids, describe, pointer};
 use crate::heap::Heap;
 use crate::moving::Table;
@@ -11,9 +12,8 @@ use wholegraph::kinds::{DType, Location, MemoryType};
 use wholegraph::memory::{MallocRequest, Memory};
 use wholegraph::ops::{Gradients, apply_gradients};
 use wholegraph::platform::cpu::CpuPlatform;
-use wholegraph::platform::learning::LearningKernels;
 use wholegraph::platform::{
-    Bootstrap, Kernels, Member, Platform, Reach, Segment, SegmentRequest, Segments, Stream, Transport,
+    Bootstrap, Kernels, Member, Platform, Reach, Segment, SegmentRequest, Segments, Stream,
 };
 use wholegraph::span::Address;
 
@@ -72,9 +72,7 @@ impl Segments for Crowded {
 }
 
 impl Platform for Crowded {
-    fn name(&self) -> &'static str {
-        "cpu"
-    }
+    like_the_cpu!();
 
     fn segments(&self) -> &dyn Segments {
         self
@@ -82,18 +80,6 @@ impl Platform for Crowded {
 
     fn kernels(&self) -> &dyn Kernels {
         CpuPlatform.kernels()
-    }
-
-    fn learning(&self) -> &dyn LearningKernels {
-        CpuPlatform.learning()
-    }
-
-    fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
-        CpuPlatform.local_transport(boot)
-    }
-
-    fn can_reach(&self, address: Address) -> bool {
-        CpuPlatform.can_reach(address)
     }
 
     fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()> {

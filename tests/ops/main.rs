@@ -2,6 +2,7 @@
 //! rank recomputes for itself.
 
 mod crowded;
+mod delegate;
 mod env_test;
 mod failing;
 mod grid;

@@ -1,6 +1,7 @@
 //! Ranks whose stream records a graph, or whose platform cannot be entered, on a platform that tells what becomes of each stream:
 //! their calls are refused without a touch of a recording, and the others get their rows.
 
+use crate::delegate::like_the_cpu;
 use crate::grid::{Grid, Ids, describe, pointer, value};
 use crate::heap::Heap;
 use crate::moving::{Table, gather_and_check};
@@ -14,13 +15,12 @@ use wholegraph::kinds::{DType, Location, MemoryType};
 use wholegraph::ops;
 use wholegraph::ops::sampling::{SampleContexts, Sampling};
 use wholegraph::ops::{Gradients, apply_gradients};
-use wholegraph::platform::caching::{AfterWriteBack, CacheKernels};
+use wholegraph::platform::caching::AfterWriteBack;
 use wholegraph::platform::cpu::CpuPlatform;
-use wholegraph::platform::graph::GraphKernels;
-use wholegraph::platform::learning::{LearningKernels, OptimizerKind};
+use wholegraph::platform::learning::OptimizerKind;
 use wholegraph::platform::{
     Bootstrap, Indices, Kernels, Launch, Member, Platform, Reach, Rows, Segments, Selected, Stream,
-    Table as KernelTable, Transport,
+    Table as KernelTable,
 };
 use wholegraph::span::Address;
 
@@ -83,9 +83,7 @@ fn assert_refused(done: Result<()>, used: &BTreeMap<usize, usize>, (stream, kind
 }
 
 impl Platform for Streams {
-    fn name(&self) -> &'static str {
-        "cpu"
-    }
+    like_the_cpu!();
 
     fn segments(&self) -> &dyn Segments {
         CpuPlatform.segments()
@@ -93,26 +91,6 @@ impl Platform for Streams {
 
     fn kernels(&self) -> &dyn Kernels {
         self
-    }
-
-    fn graph(&self) -> &dyn GraphKernels {
-        CpuPlatform.graph()
-    }
-
-    fn learning(&self) -> &dyn LearningKernels {
-        CpuPlatform.learning()
-    }
-
-    fn caching(&self) -> &dyn CacheKernels {
-        CpuPlatform.caching()
-    }
-
-    fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
-        CpuPlatform.local_transport(boot)
-    }
-
-    fn can_reach(&self, address: Address) -> bool {
-        CpuPlatform.can_reach(address)
     }
 
     fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()> {

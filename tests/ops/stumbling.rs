@@ -1,6 +1,7 @@
 //! A rank whose stream cannot be waited for or marked, at any place of a call: it alone fails, and leaves nobody waiting. Where
 //! streams meet, the others learn that it does not come.
 
+use crate::delegate::like_the_cpu;
 use crate::grid::{Grid, Ids, describe, value};
 use crate::heap::Heap;
 use crate::moving::Table;
@@ -12,13 +13,10 @@ use wholegraph::error::{Error, Kind, Result};
 use wholegraph::kinds::{DType, Location, MemoryType};
 use wholegraph::memory::Route;
 use wholegraph::ops;
-use wholegraph::platform::caching::{AfterWriteBack, CacheKernels};
+use wholegraph::platform::caching::AfterWriteBack;
 use wholegraph::platform::cpu::CpuPlatform;
-use wholegraph::platform::graph::GraphKernels;
-use wholegraph::platform::learning::{LearningKernels, OptimizerKind};
-use wholegraph::platform::{
-    Bootstrap, Kernels, Mark, Member, Platform, Reach, Segments, Stream, StreamName, Transport,
-};
+use wholegraph::platform::learning::OptimizerKind;
+use wholegraph::platform::{Bootstrap, Kernels, Mark, Member, Platform, Reach, Segments, Stream, StreamName};
 use wholegraph::span::Address;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +66,7 @@ impl Mark for Noted {
 }
 
 impl Platform for Stumbling {
-    fn name(&self) -> &'static str {
-        "cpu"
-    }
+    like_the_cpu!();
 
     fn segments(&self) -> &dyn Segments {
         CpuPlatform.segments()
@@ -78,26 +74,6 @@ impl Platform for Stumbling {
 
     fn kernels(&self) -> &dyn Kernels {
         &CpuPlatform
-    }
-
-    fn graph(&self) -> &dyn GraphKernels {
-        CpuPlatform.graph()
-    }
-
-    fn learning(&self) -> &dyn LearningKernels {
-        CpuPlatform.learning()
-    }
-
-    fn caching(&self) -> &dyn CacheKernels {
-        CpuPlatform.caching()
-    }
-
-    fn local_transport(&self, boot: &dyn Bootstrap) -> Result<Box<dyn Transport>> {
-        CpuPlatform.local_transport(boot)
-    }
-
-    fn can_reach(&self, address: Address) -> bool {
-        CpuPlatform.can_reach(address)
     }
 
     fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()> {
