@@ -276,7 +276,8 @@ enum wholememory_error_code_t wholememory_split_communicator(wholememory_comm_t 
  *
  * Errors: INVALID_INPUT for NULL, dead or foreign communicators and for the local and cross communicators of a
  * HIERARCHY handle, which belong to their parent; COMMUNICATION_ERROR if a rank is dead (the local side is released all
- * the same and the communicator is gone).
+ * the same and the communicator is gone); LOGIC_ERROR if ranks are found in different calls or one left a call out that others made
+ * (nothing is released).
  */
 enum wholememory_error_code_t wholememory_destroy_communicator(wholememory_comm_t comm);
 
@@ -333,7 +334,7 @@ enum wholememory_distributed_backend_t wholememory_communicator_get_distributed_
  * Waits until all ranks are here. Collective. It does not wait for work on CUDA streams: synchronise those first.
  *
  * Errors: INVALID_INPUT for NULL, dead or foreign communicators; COMMUNICATION_ERROR if a rank is dead; LOGIC_ERROR
- * if ranks are found in different calls.
+ * if ranks are found in different calls, or one left a call out that others made.
  */
 enum wholememory_error_code_t wholememory_communicator_barrier(wholememory_comm_t comm);
 
@@ -373,7 +374,8 @@ enum wholememory_error_code_t wholememory_malloc(wholememory_handle_t *wholememo
  * Frees a handle. Collective, the same handle on all ranks, whose use of it must have ended (streams synchronised).
  *
  * Errors: INVALID_INPUT for NULL, dead or foreign handles; COMMUNICATION_ERROR if a rank is dead (the local side is
- * released all the same and the handle is gone).
+ * released all the same and the handle is gone); LOGIC_ERROR if ranks are found in different calls or one left a call out that
+ * others made (nothing is freed).
  */
 enum wholememory_error_code_t wholememory_free(wholememory_handle_t wholememory_handle);
 

@@ -494,6 +494,11 @@ impl Communicator {
         self.net.as_ref().and_then(|n| n.failure())
     }
 
+    /// [`failure`](Communicator::failure), or why a rank does not come to where ranks meet on the host any more.
+    pub(super) fn failure_to_come(&self) -> Option<Error> {
+        self.net.as_ref().and_then(|n| n.failure_to_come())
+    }
+
     pub(super) fn next_exchange(&self) -> u64 {
         self.exchanges.fetch_add(1, Ordering::Relaxed) + 1
     }

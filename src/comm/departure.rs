@@ -3,9 +3,10 @@
 
 use super::communicator::{Communicator, Dependent, Ties, locked};
 use super::rendezvous::drop_all;
-use super::{control, session::Session};
+use super::{control, in_step, session::Session};
 use crate::error::Result;
-use crate::platform::{Bootstrap, Term, agree};
+use crate::platform::{Bootstrap, Member, Term, agree};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -80,8 +81,19 @@ impl Communicator {
         self.epoch == crate::platform::process::epoch()
     }
 
+    /// Whether calls of this rank may have work on a GPU that waits for other ranks.
+    fn may_be_awaiting(&self) -> bool {
+        self.is_ours() && self.failure().is_none() && self.platform.meets_on_streams()
+    }
+
+    fn begin_to_leave(&self) {
+        if let (Some(net), true) = (&self.net, self.may_be_awaiting()) {
+            net.begin_to_leave();
+        }
+    }
+
     fn finish(&self) {
-        if self.is_ours() && self.failure().is_none() {
+        if self.may_be_awaiting() {
             self.platform.finish();
         }
     }
@@ -133,6 +145,19 @@ impl Communicator {
     }
 }
 
+/// Ends the waits of ranks of this process for others of it that have left a call out, and make none any more.
+fn end_vain_waits(all: &[Arc<Communicator>]) {
+    let mut ranks_of: BTreeMap<u64, Vec<&dyn Member>> = BTreeMap::new();
+    for one in all.iter().filter(|c| c.may_be_awaiting()) {
+        ranks_of.entry(one.name()).or_default().push(&*one.platform);
+    }
+    ranks_of
+        .values()
+        .filter(|ranks| in_step::are_apart(ranks.iter().copied()))
+        .flatten()
+        .for_each(|rank| rank.peer_left());
+}
+
 /// Finalize: every communicator of the process leaves. The departure of all of them is announced first, then the others'
 /// goodbyes are awaited, so that ranks that are threads of one process need no threads here. Broken communicators wait for
 /// nobody. Unused unique ids are dropped; the control thread ends.
@@ -142,6 +167,9 @@ pub fn depart_all(communicators: &[Arc<Communicator>]) {
         .filter(|c| c.is_alive())
         .flat_map(Communicator::with_pair)
         .collect();
+    // Whoever waits on the host for this rank waits in vain, and may be who this rank waits for on its GPU.
+    all.iter().for_each(|c| c.begin_to_leave());
+    end_vain_waits(&all);
     // Once it is announced the others come to no meeting any more, not to one that a call of this rank waits in on its GPU either.
     all.iter().for_each(|c| c.finish());
     all.iter().for_each(|c| c.depart());

@@ -7,6 +7,7 @@ mod communicator;
 mod control;
 mod departure;
 mod desk;
+mod in_step;
 mod join;
 mod link;
 mod net;

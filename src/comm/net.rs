@@ -16,6 +16,7 @@ const GOODBYE: u8 = 2;
 const LEFT: u8 = 3;
 const GONE: u8 = 4;
 const BROKEN: u8 = 5;
+const LEAVING: u8 = 6;
 
 pub struct Net {
     pub rank: usize,
@@ -40,6 +41,8 @@ struct State {
     failure: Option<Error>,
     /// The first rank that left while this one had not.
     left: Option<usize>,
+    /// The first rank that comes to no meeting on the host any more; streams may still meet.
+    leaving: Option<usize>,
     departed: bool,
     goodbyes: Vec<bool>,
     all_gone: bool,
@@ -115,6 +118,15 @@ impl Net {
 
     fn tell_all(&self, frame: &Frame) {
         self.locked_links().iter().flatten().for_each(|l| l.send(frame));
+    }
+
+    /// Tells all what the frame's kind says of `rank`.
+    fn tell_of(&self, kind: u8, rank: usize) {
+        self.tell_all(&Frame {
+            kind,
+            sequence: rank as u64,
+            body: Vec::new(),
+        });
     }
 
     fn tell_broken(&self, error: &Error) {
@@ -202,6 +214,18 @@ impl Net {
         }
     }
 
+    /// [`failure`](Net::failure), or why a rank does not come to where ranks meet on the host any more.
+    pub fn failure_to_come(&self) -> Option<Error> {
+        if !self.troubled.load(Ordering::Acquire) {
+            return None;
+        }
+        self.failure().or_else(|| {
+            let rank = self.state().leaving?;
+            let what = format!("rank {rank} is about to leave the communicator (finalized)");
+            Some(Error::new(Kind::Communication, what))
+        })
+    }
+
     fn named(&self, rank: usize) -> String {
         let who = self
             .who
@@ -228,7 +252,7 @@ impl Net {
 
     fn wait_frame(&self, from: usize, sequence: u64) -> Result<Frame> {
         loop {
-            let failure = self.failure();
+            let failure = self.failure_to_come();
             // Asked after the failure: what a rank sent before it left or died counts, it completed that step.
             if let Some(frame) = self.take_frame(from, sequence) {
                 return Ok(frame);
@@ -245,7 +269,7 @@ impl Net {
 
     /// The values of all ranks through the hub. Collective.
     pub fn all_gather(&self, operation: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-        if let Some(error) = self.failure() {
+        if let Some(error) = self.failure_to_come() {
             return Err(error);
         }
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
@@ -289,6 +313,25 @@ impl Net {
         mismatch.map_or(Ok(values), Err)
     }
 
+    /// Says that this rank comes to no meeting on the host any more, while its streams may still meet others'. Does not wait.
+    pub fn begin_to_leave(&self) {
+        match self.rank {
+            0 => self.begins_to_leave(0),
+            rank => self.tell_of(LEAVING, rank),
+        }
+    }
+
+    /// `rank` begins to leave; the hub tells the others.
+    fn begins_to_leave(&self, rank: usize) {
+        if self.rank == 0 {
+            self.tell_of(LEAVING, rank);
+        }
+        if rank != self.rank {
+            self.state().leaving.get_or_insert(rank);
+            self.wake();
+        }
+    }
+
     /// Says goodbye: from here on an end of this rank's connections is no death. Does not wait.
     pub fn depart(&self) {
         {
@@ -301,11 +344,7 @@ impl Net {
         if self.rank == 0 {
             self.goodbye(0);
         } else {
-            self.tell_all(&Frame {
-                kind: GOODBYE,
-                sequence: 0,
-                body: Vec::new(),
-            });
+            self.tell_of(GOODBYE, self.rank);
         }
     }
 
@@ -321,19 +360,11 @@ impl Net {
         };
         self.peer_left(rank);
         if last {
-            self.tell_all(&Frame {
-                kind: GONE,
-                sequence: 0,
-                body: Vec::new(),
-            });
+            self.tell_of(GONE, 0);
             // Told before it is true here: this rank closes its connections as soon as it is.
             self.state().all_gone = true;
         } else {
-            self.tell_all(&Frame {
-                kind: LEFT,
-                sequence: rank as u64,
-                body: Vec::new(),
-            });
+            self.tell_of(LEFT, rank);
         }
         self.wake();
     }
@@ -382,6 +413,8 @@ impl Receiver for Net {
                 self.peer_left(rank);
                 self.wake();
             }
+            LEAVING if self.rank == 0 => self.begins_to_leave(tag),
+            LEAVING => self.begins_to_leave(frame.sequence as usize),
             GONE => {
                 self.state().all_gone = true;
                 self.wake();

@@ -1,6 +1,7 @@
 //! One collective call in progress on a communicator.
 
 use super::communicator::{Communicator, Ties};
+use super::in_step;
 use crate::error::{Error, Result, ensure};
 use crate::log::say_rank;
 use crate::platform::{Bootstrap, agree};
@@ -32,6 +33,16 @@ impl Session<'_> {
         self.comm
     }
 
+    fn gather_of_all(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.comm.check_ours(self.operation)?;
+        let failure = || self.comm.failure_to_come();
+        match (&self.held.meeting, &self.comm.net) {
+            (Some(meeting), _) => meeting.all_gather(self.operation, mine, &failure),
+            (None, Some(net)) => net.all_gather(self.operation, mine),
+            (None, None) => Ok(vec![mine.to_vec()]),
+        }
+    }
+
     /// Breaks the communicator: this rank cannot come to where the others wait for it. A forked child is nobody they wait for.
     pub fn break_off(&self, error: &Error) {
         if let (Some(net), true) = (&self.comm.net, self.comm.is_ours()) {
@@ -50,18 +61,20 @@ impl Bootstrap for Session<'_> {
     }
 
     fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.comm.check_ours(self.operation)?;
-        let failure = || self.comm.failure();
-        match (&self.held.meeting, &self.comm.net) {
-            (Some(meeting), _) => meeting.all_gather(self.operation, mine, &failure),
-            (None, Some(net)) => net.all_gather(self.operation, mine),
-            (None, None) => Ok(vec![mine.to_vec()]),
+        let platform = &*self.comm.platform;
+        if platform.meets_on_streams() {
+            let values = self.gather_of_all(&in_step::with_count(platform, mine))?;
+            return in_step::checked(self.operation, values);
         }
+        self.gather_of_all(mine)
     }
 
     fn barrier(&self) -> Result<()> {
+        if self.comm.platform.meets_on_streams() {
+            return self.all_gather(&[]).map(drop);
+        }
         self.comm.check_ours(self.operation)?;
-        let failure = || self.comm.failure();
+        let failure = || self.comm.failure_to_come();
         match (&self.held.meeting, &self.comm.net) {
             (Some(meeting), _) => meeting.barrier(self.operation, &failure),
             (None, Some(net)) => net.all_gather(self.operation, &[]).map(drop),

@@ -154,6 +154,12 @@ pub trait Platform: Send + Sync {
         false
     }
 
+    /// How many meetings on streams this rank has come to. `None` where that says nothing: the ranks meet on the host, or some
+    /// meetings were recorded, and nobody counts how often they are replayed.
+    fn meetings_so_far(&self) -> Option<u64> {
+        None
+    }
+
     /// Enqueues a meeting of all ranks of the communicator, which the host does not wait for: what their streams did before it,
     /// all of them see behind it. A broken communicator ends the wait. Can be recorded in a graph.
     /// # Errors

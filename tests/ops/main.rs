@@ -7,6 +7,7 @@ mod env_test;
 mod failing;
 mod grid;
 mod heap;
+mod left_out;
 mod moving;
 mod recording;
 mod stumbling;
@@ -16,7 +17,7 @@ mod world;
 fn everything_again_by_exchange() {
     world::again_with(
         &[("WHOLEMEMORY_ROUTE", "exchange")],
-        &["everything_again", "over_nodes", "env_test"],
+        &["everything_again", "over_nodes", "env_test", "left_out"],
     );
 }
 

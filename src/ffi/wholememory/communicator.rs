@@ -129,7 +129,8 @@ pub unsafe extern "C" fn wholememory_split_communicator(
 ///
 /// Errors: INVALID_INPUT for NULL, dead or foreign communicators and for the local and cross communicators of a
 /// HIERARCHY handle, which belong to their parent; COMMUNICATION_ERROR if a rank is dead (the local side is released all
-/// the same and the communicator is gone).
+/// the same and the communicator is gone); LOGIC_ERROR if ranks are found in different calls or one left a call out that others made
+/// (nothing is released).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_destroy_communicator(
     comm: wholememory_comm_t,
@@ -271,7 +272,7 @@ pub unsafe extern "C" fn wholememory_communicator_get_distributed_backend(
 /// Waits until all ranks are here. Collective. It does not wait for work on CUDA streams: synchronise those first.
 ///
 /// Errors: INVALID_INPUT for NULL, dead or foreign communicators; COMMUNICATION_ERROR if a rank is dead; LOGIC_ERROR
-/// if ranks are found in different calls.
+/// if ranks are found in different calls, or one left a call out that others made.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_communicator_barrier(
     comm: wholememory_comm_t,

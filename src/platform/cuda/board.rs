@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::kinds::Location;
 use crate::platform::{Bootstrap, Segment, SegmentRequest, Segments, Stream, agree};
 use crate::span::Address;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// `wmk_board` of kernels/args.h; the addresses of the posts on the others' boards and the own posts follow.
 #[repr(C)]
@@ -74,13 +74,23 @@ impl Boards {
         })
     }
 
+    fn so_far(&self) -> MutexGuard<'_, Meetings> {
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many meetings were enqueued; `None` once one was recorded.
+    pub fn met(&self) -> Option<u64> {
+        let so_far = self.so_far();
+        (so_far.recorded == 0).then_some(so_far.turns)
+    }
+
     /// Enqueues a meeting: what this rank's stream did before it arrived, the others' streams see after they waited, and the
     /// other way round. Outside recordings it begins once the one before it has ended, whatever stream that is on; those of a graph
     /// are the caller's to order among others. `abort` ends the wait once it is set. `lets_next`: the kernel enqueued next may begin while it waits.
     /// # Errors
     /// CUDA_ERROR.
     pub fn meet(&self, abort: Address, lets_next: bool, stream: Stream) -> Result<()> {
-        let mut so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut so_far = self.so_far();
         let args = MeetArgs {
             board: self.own,
             abort,

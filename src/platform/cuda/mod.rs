@@ -345,6 +345,10 @@ impl Platform for CudaPlatform {
         self.boards.get().is_some()
     }
 
+    fn meetings_so_far(&self) -> Option<u64> {
+        self.boards.get().and_then(Boards::met)
+    }
+
     fn meet(&self, stream: Stream) -> Result<()> {
         self.enqueue_meeting(false, stream)
     }

@@ -1,0 +1,289 @@
+//! Ranks whose streams meet, one of which leaves a call out: the others learn so where ranks meet on the host next, and whoever
+//! leaves waits for nobody in vain.
+
+use crate::delegate::like_the_cpu;
+use crate::grid::{Grid, Ids};
+use crate::heap::Heap;
+use crate::moving::Table;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::time::{Duration, Instant};
+use wholegraph::comm::{Communicator, UniqueId, depart_all};
+use wholegraph::error::{Error, Kind, Result};
+use wholegraph::kinds::{DType, Location, MemoryType};
+use wholegraph::memory::Route;
+use wholegraph::ops;
+use wholegraph::platform::cpu::CpuPlatform;
+use wholegraph::platform::{Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream};
+use wholegraph::span::Address;
+
+const RANKS: usize = 3;
+const FORGETFUL: usize = 1;
+const ROWS: i64 = 30;
+
+/// The meetings that each rank has come to.
+#[derive(Default)]
+struct Boards {
+    met: Mutex<[u64; RANKS]>,
+    bell: Condvar,
+}
+
+/// The CPU platform of one rank, whose stream waits for the others in every meeting.
+struct Streaming {
+    rank: usize,
+    /// `None` for a communicator whose ranks meet on the host.
+    boards: Option<Arc<Boards>>,
+    records: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Streaming {
+    fn end_waits(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        if let Some(boards) = &self.boards {
+            drop(boards.met.lock().unwrap());
+            boards.bell.notify_all();
+        }
+    }
+
+    fn wait(&self) {
+        let Some(boards) = &self.boards else { return };
+        let met = boards.met.lock().unwrap();
+        let waits = |met: &mut [u64; RANKS]| {
+            !self.over.load(Ordering::SeqCst) && met.iter().any(|other| *other < met[self.rank])
+        };
+        drop(boards.bell.wait_while(met, waits).unwrap());
+    }
+}
+
+impl Platform for Streaming {
+    like_the_cpu!();
+
+    fn segments(&self) -> &dyn Segments {
+        CpuPlatform.segments()
+    }
+
+    fn kernels(&self) -> &dyn Kernels {
+        &CpuPlatform
+    }
+
+    fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()> {
+        CpuPlatform.copy(to, from, bytes, stream)
+    }
+
+    fn synchronize(&self, _: Stream) -> Result<()> {
+        self.wait();
+        Ok(())
+    }
+
+    fn meets_on_streams(&self) -> bool {
+        self.boards.is_some()
+    }
+
+    fn meetings_so_far(&self) -> Option<u64> {
+        let known = !self.records.load(Ordering::SeqCst);
+        let boards = self.boards.as_ref().filter(|_| known)?;
+        Some(boards.met.lock().unwrap()[self.rank])
+    }
+
+    fn meet(&self, _: Stream) -> Result<()> {
+        let boards = self.boards.as_ref().expect("asked only where streams meet");
+        boards.met.lock().unwrap()[self.rank] += 1;
+        boards.bell.notify_all();
+        Ok(())
+    }
+}
+
+impl Member for Streaming {
+    fn identity(&self) -> String {
+        CpuPlatform.identity()
+    }
+
+    fn rebind(&self) -> Result<Arc<dyn Member>> {
+        Ok(Arc::new(Streaming {
+            rank: self.rank,
+            boards: None,
+            records: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        }))
+    }
+
+    fn acquaint(&self, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
+        CpuPlatform.acquaint(boot, host_of)
+    }
+
+    fn abort(&self) {
+        self.end_waits();
+    }
+
+    fn finish(&self) {
+        self.wait();
+    }
+
+    fn peer_left(&self) {
+        self.end_waits();
+    }
+}
+
+struct Rank {
+    rank: usize,
+    comm: Arc<Communicator>,
+    platform: Arc<Streaming>,
+    table: Table,
+}
+
+impl Rank {
+    fn gather(&self) -> Result<()> {
+        let mut ids = Ids::new(DType::Int64, &[ROWS - 1, 0, 7], 0);
+        let mut rows = Grid::new(DType::Float, 3, 4, 4, 0);
+        let (ids, rows) = (ids.operand(), rows.operand());
+        ops::gather(
+            &self.table.operand(),
+            &ids,
+            &rows,
+            &Heap::default(),
+            Stream(4),
+            -1,
+        )
+    }
+
+    fn forgets(&self) -> bool {
+        self.rank == FORGETFUL
+    }
+}
+
+fn ranks(body: impl Fn(Rank) + Sync) {
+    let (id, boards) = (UniqueId::create().unwrap(), Arc::new(Boards::default()));
+    std::thread::scope(|scope| {
+        for rank in 0..RANKS {
+            let (id, body, boards) = (&id, &body, boards.clone());
+            scope.spawn(move || {
+                crate::world::or_end_the_process(rank, || {
+                    let platform = Arc::new(Streaming {
+                        rank,
+                        boards: Some(boards),
+                        records: AtomicBool::new(false),
+                        over: AtomicBool::new(false),
+                    });
+                    let bound: Arc<dyn Member> = platform.clone();
+                    let comm = Communicator::create_on(id, rank as i32, RANKS as i32, || Ok(bound)).unwrap();
+                    let place = (MemoryType::Distributed, Location::Device);
+                    let table = Table::new(&comm, place, DType::Float, ROWS, (4, 4, 0), None);
+                    assert_eq!(table.memory.route(), Route::Direct, "streams meet on no other");
+                    body(Rank {
+                        rank,
+                        comm,
+                        platform,
+                        table,
+                    });
+                });
+            });
+        }
+    });
+}
+
+fn out_of_step(error: Error, operation: &str) {
+    assert_eq!(error.kind, Kind::Logic, "{error}");
+    let culprit = format!("rank {FORGETFUL} left out");
+    for words in [operation, &culprit, "0 and 2 times"] {
+        assert!(error.what.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn a_call_that_a_rank_left_out_is_told_to_all_and_can_still_be_made() {
+    ranks(|r| {
+        if !r.forgets() {
+            r.gather().unwrap();
+        }
+        out_of_step(r.comm.barrier().unwrap_err(), "barrier");
+        out_of_step(r.table.memory.free().unwrap_err(), "wholememory_free");
+        out_of_step(r.comm.destroy().unwrap_err(), "destroy_communicator");
+        assert!(r.table.memory.is_live() && r.comm.is_alive());
+        if r.forgets() {
+            r.gather().unwrap();
+        }
+        r.comm.barrier().unwrap();
+        r.gather().unwrap();
+        r.table.memory.free().unwrap();
+        r.comm.destroy().unwrap();
+    });
+}
+
+/// Of a recording nobody knows how often it is replayed.
+#[test]
+fn a_rank_that_has_recorded_meetings_may_have_replayed_them() {
+    ranks(|r| {
+        r.platform.records.store(r.forgets(), Ordering::SeqCst);
+        if !r.forgets() {
+            r.gather().unwrap();
+        }
+        r.comm.barrier().unwrap();
+        if r.forgets() {
+            r.gather().unwrap();
+        }
+        r.table.memory.free().unwrap();
+        r.comm.destroy().unwrap();
+    });
+}
+
+const SOON: Duration = Duration::from_secs(5);
+
+/// The ranks are threads of one process, which finalizes once for all of them.
+#[test]
+fn finalize_waits_for_no_rank_of_the_process_that_left_a_call_out() {
+    let all = Mutex::new(Vec::new());
+    ranks(|r| {
+        if !r.forgets() {
+            r.gather().unwrap();
+        }
+        all.lock().unwrap().push(r);
+    });
+    let comms: Vec<_> = all.lock().unwrap().iter().map(|r| r.comm.clone()).collect();
+    let start = Instant::now();
+    depart_all(&comms);
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    assert!(comms.iter().all(|comm| !comm.is_alive()));
+}
+
+/// The ranks leave one by one, as processes do: one waits on the host for a rank that waits for it on its GPU.
+#[test]
+fn who_left_a_call_out_waits_for_no_rank_that_leaves() {
+    ranks(|r| {
+        let start = Instant::now();
+        if r.forgets() {
+            let error = r.comm.barrier().unwrap_err();
+            assert_eq!(error.kind, Kind::Communication, "{error}");
+            assert!(
+                error.what.contains("about to leave") || error.what.contains("has left"),
+                "{error}"
+            );
+        } else {
+            r.gather().unwrap();
+        }
+        depart_all(std::slice::from_ref(&r.comm));
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    });
+}
+
+/// A rank that is only late finds those who leave waiting for it.
+#[test]
+fn who_leaves_waits_for_calls_that_come_late() {
+    let begun = Barrier::new(RANKS);
+    ranks(|r| {
+        let least = || {
+            let boards = r.platform.boards.as_ref().unwrap();
+            boards.met.lock().unwrap().into_iter().min()
+        };
+        begun.wait();
+        if r.forgets() {
+            std::thread::sleep(Duration::from_millis(200));
+            r.gather().unwrap();
+        } else {
+            r.gather().unwrap();
+            assert_eq!(least(), Some(0), "the late rank was not late");
+        }
+        depart_all(std::slice::from_ref(&r.comm));
+        assert_eq!(least(), Some(2));
+    });
+}
