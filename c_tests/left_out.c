@@ -1,4 +1,4 @@
-/* A rank that leaves a gather out which the others make: all learn it where they meet on the host next, the missing call can
+/* A rank that leaves out a gather or scatter which the others make: all learn it where they meet on the host next, the missing call can
  * still be made, and finalize waits for nobody in vain. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +66,28 @@ static void told_and_made_good(wm_rank* r) {
   OK(wholememory_destroy_communicator(a.comm));
 }
 
+/* A scatter waits for its stream: where streams meet, its ranks do not come to where the last one waits for them. */
+static void scattered(wm_rank* r) {
+  asked a = ask(r);
+  wm_array none = wm_array_make((wm_view){WHOLEMEMORY_DT_INT64, 1, 0, 1, 1, 0, 0}), nothing = wm_array_make((wm_view){WHOLEMEMORY_DT_INT, 2, 0, COLUMNS, COLUMNS, 0, 0});
+  double begun = wm_now();
+  int code;
+  if (forgets(r)) code = wholememory_communicator_barrier(a.comm);
+  else code = wholememory_scatter(nothing.tensor, none.tensor, a.table.window, NULL, NULL, -1);
+  CHECK(code == LOGIC || code == BROKEN);
+  CHECK_HAS(wholememory_get_last_error(), "rank");
+  if (code == BROKEN) CHECK_HAS(wholememory_get_last_error(), "left out");
+  CHECK(wm_now() - begun < 15);
+  wm_finish();
+  wm_meet(r);
+  EXPECT(code == BROKEN ? BROKEN : 0, wholememory_destroy_communicator(a.comm));
+  wm_array_drop(&none);
+  wm_array_drop(&nothing);
+  wm_array_drop(&a.ids);
+  wm_array_drop(&a.rows);
+  wm_table_drop(&a.table);
+}
+
 /* Where streams meet, gathers wait for a call that never comes; on the host they fail when the last rank leaves, or does something else. */
 static void finalized(wm_rank* r) {
   asked a = ask(r);
@@ -96,6 +118,7 @@ static void body(wm_rank* r) {
   if (!r->threads || r->rank == 0) OK(wholememory_init(0, LEVEL_WARN));
   wm_meet(r);
   for (int round = 0; round < 3; round++) told_and_made_good(r);
+  scattered(r);
   for (int round = 0; round < 3; round++) finalized(r);
 }
 

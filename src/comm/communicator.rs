@@ -352,11 +352,13 @@ impl Communicator {
         if let Some(error) = self.failure() {
             return Err(error);
         }
-        Ok(Session {
+        let session = Session {
             comm: self,
             operation,
             held,
-        })
+        };
+        session.is_in_step();
+        Ok(session)
     }
 
     /// # Errors

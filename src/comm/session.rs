@@ -2,7 +2,7 @@
 
 use super::communicator::{Communicator, Ties};
 use super::in_step;
-use crate::error::{Error, Result, ensure};
+use crate::error::{Error, Kind, Result, ensure};
 use crate::log::say_rank;
 use crate::platform::{Bootstrap, agree};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -18,6 +18,7 @@ pub struct Session<'a> {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
+        self.leave_note(|_| 0);
         if let Err(error) = self.comm.settle_window() {
             say_rank!(
                 Debug,
@@ -33,9 +34,40 @@ impl Session<'_> {
         self.comm
     }
 
+    /// Where streams meet: lets the others know of the call, and how many meetings this rank has come to.
+    pub fn is_in_step(&self) {
+        self.leave_note(|comm| in_step::note(&*comm.platform));
+    }
+
+    fn leave_note(&self, note: impl FnOnce(&Communicator) -> u64) {
+        if let Some(meeting) = &self.held.meeting
+            && self.comm.platform.meets_on_streams()
+            && self.comm.is_ours()
+        {
+            meeting.leave_note(note(self.comm));
+        }
+    }
+
+    /// Why the ranks cannot meet on the host, if so. One that waits there for a rank that waits for it on its GPU ends both waits.
+    fn failure_to_come(&self, behind: &in_step::Behind) -> Option<Error> {
+        let known = self.comm.failure_to_come();
+        let meeting = self.held.meeting.as_ref();
+        if known.is_some() || !self.comm.platform.meets_on_streams() {
+            return known;
+        }
+        let ahead = behind.for_too_long(&*self.comm.platform, meeting?.notes())?;
+        let what = format!(
+            "{} waits for rank {ahead}, whose GPU waits for a gather, scatter or gradient step on this communicator that this rank left out",
+            self.operation
+        );
+        self.break_off(&Error::new(Kind::Logic, what));
+        self.comm.failure()
+    }
+
     fn gather_of_all(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.comm.check_ours(self.operation)?;
-        let failure = || self.comm.failure_to_come();
+        let behind = in_step::Behind::default();
+        let failure = || self.failure_to_come(&behind);
         match (&self.held.meeting, &self.comm.net) {
             (Some(meeting), _) => meeting.all_gather(self.operation, mine, &failure),
             (None, Some(net)) => net.all_gather(self.operation, mine),
@@ -74,7 +106,8 @@ impl Bootstrap for Session<'_> {
             return self.all_gather(&[]).map(drop);
         }
         self.comm.check_ours(self.operation)?;
-        let failure = || self.comm.failure_to_come();
+        let behind = in_step::Behind::default();
+        let failure = || self.failure_to_come(&behind);
         match (&self.held.meeting, &self.comm.net) {
             (Some(meeting), _) => meeting.barrier(self.operation, &failure),
             (None, Some(net)) => net.all_gather(self.operation, &[]).map(drop),

@@ -31,7 +31,10 @@ fn meet_by(
     }
     if platform.meets_on_streams() {
         return match on_streams(platform) {
-            Ok(()) => Ok(Ok(())),
+            Ok(()) => {
+                session.is_in_step();
+                Ok(Ok(()))
+            }
             Err(error) => {
                 // Of what a spoilt recording would have done nobody waits for anything.
                 if !matches!(platform.is_capturing(stream), Ok(true)) {

@@ -201,12 +201,25 @@ impl Call<'_> {
             Route::Mapped | Route::Direct => self.direct(&session, partitions, plan.as_ref()),
         };
         // Rows that came to this rank are in its table when it meets the others next.
-        let platform = comm.platform();
         let moved = moved.and_then(|()| match self.operation {
-            Operation::Scatter if !platform.is_capturing(self.stream)? => platform.synchronize(self.stream),
-            Operation::Gather | Operation::Scatter => Ok(()),
+            Operation::Scatter => self.settle(comm),
+            Operation::Gather => Ok(()),
         });
         own_failure.map_or(moved, Err)
+    }
+
+    /// Waits for the rows, but for those of a recording.
+    fn settle(&self, comm: &Communicator) -> Result<()> {
+        let platform = comm.platform();
+        if platform.is_capturing(self.stream)? {
+            return Ok(());
+        }
+        platform.synchronize(self.stream)?;
+        // The wait for a rank that died, or never came, ends like others.
+        match comm.failure() {
+            Some(error) if !platform.all_came()? => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Meet, so that what the others wrote before is there; move; meet, so that they may write again. Where the GPUs can, the

@@ -1,4 +1,4 @@
-//! Where the ranks of one host meet: a shared-memory segment with a futex barrier and a slot a rank for small values.
+//! Where the ranks of one host meet: a shared-memory segment with a futex barrier, and a note and a slot a rank for small values.
 //! A waiting rank yields a few times (or a little while, where there are cores enough), then sleeps with a 100 ms tick at which
 //! it looks whether the communicator broke; it never spins (ranks may outnumber cores).
 
@@ -46,7 +46,7 @@ unsafe impl Send for Meeting {}
 unsafe impl Sync for Meeting {}
 
 fn length_bytes(size: usize) -> usize {
-    HEADER_BYTES + 2 * size * SLOT_BYTES
+    HEADER_BYTES + size * (LINE_BYTES + 2 * SLOT_BYTES)
 }
 
 /// Makes the segment for `size` ranks; its descriptor goes to the others.
@@ -137,11 +137,27 @@ impl Meeting {
         self.word(2)
     }
 
+    fn note(&self, rank: usize) -> &AtomicU64 {
+        // SAFETY: rank < size, so the line lies within the mapping; it is aligned, and only ever used as an atomic.
+        unsafe { AtomicU64::from_ptr(self.base.add(HEADER_BYTES + rank * LINE_BYTES).cast()) }
+    }
+
+    /// Leaves a note for the others, in the place of the one before; at first it is 0. Costs a store.
+    pub fn leave_note(&self, note: u64) {
+        self.note(self.rank).store(note, Ordering::Release);
+    }
+
+    /// The notes of all ranks as they are now, in rank order.
+    pub fn notes(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.size).map(|rank| self.note(rank).load(Ordering::Acquire))
+    }
+
     fn slot(&self, rank: usize, parity: u64) -> *mut u8 {
+        let slots_bytes = HEADER_BYTES + self.size * LINE_BYTES;
         // SAFETY: rank < size and parity < 2, so the slot lies within the mapping.
         unsafe {
             self.base
-                .add(HEADER_BYTES + (2 * rank + parity as usize) * SLOT_BYTES)
+                .add(slots_bytes + (2 * rank + parity as usize) * SLOT_BYTES)
         }
     }
 
@@ -361,6 +377,18 @@ mod tests {
                 assert_eq!(meeting.barrier("b", &dead).unwrap_err().kind, Kind::Communication);
                 assert!(start.elapsed().as_millis() < 2_000);
             }
+        });
+    }
+
+    #[test]
+    fn notes_are_seen_without_a_meeting_and_change_no_value() {
+        with_ranks(3, |rank, meeting| {
+            assert!(meeting.notes().all(|note| note <= 12));
+            let values = meeting.all_gather("a", &[rank as u8; 9000], &|| None).unwrap();
+            meeting.leave_note(10 + rank as u64);
+            meeting.barrier("b", &|| None).unwrap();
+            assert_eq!(meeting.notes().collect::<Vec<_>>(), [10, 11, 12]);
+            assert_eq!(values, [0, 1, 2].map(|of| vec![of; 9000]));
         });
     }
 }

@@ -160,6 +160,14 @@ pub trait Platform: Send + Sync {
         None
     }
 
+    /// Of meetings on streams that have ended: whether all ranks came to all of them; else some ended because ranks were awaited in
+    /// vain.
+    /// # Errors
+    /// CUDA_ERROR.
+    fn all_came(&self) -> Result<bool> {
+        Ok(true)
+    }
+
     /// Enqueues a meeting of all ranks of the communicator, which the host does not wait for: what their streams did before it,
     /// all of them see behind it. A broken communicator ends the wait. Can be recorded in a graph.
     /// # Errors

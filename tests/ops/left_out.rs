@@ -86,6 +86,12 @@ impl Platform for Streaming {
         Some(boards.met.lock().unwrap()[self.rank])
     }
 
+    fn all_came(&self) -> Result<bool> {
+        let boards = self.boards.as_ref().expect("asked only where streams meet");
+        let met = boards.met.lock().unwrap();
+        Ok(met.iter().all(|other| *other >= met[self.rank]))
+    }
+
     fn meet(&self, _: Stream) -> Result<()> {
         let boards = self.boards.as_ref().expect("asked only where streams meet");
         boards.met.lock().unwrap()[self.rank] += 1;
@@ -141,6 +147,20 @@ impl Rank {
             &self.table.operand(),
             &ids,
             &rows,
+            &Heap::default(),
+            Stream(4),
+            -1,
+        )
+    }
+
+    fn scatter(&self) -> Result<()> {
+        let mut none = Ids::new(DType::Int64, &[], 0);
+        let mut nothing = Grid::new(DType::Float, 0, 4, 4, 0);
+        let (none, nothing) = (none.operand(), nothing.operand());
+        ops::scatter(
+            &nothing,
+            &none,
+            &self.table.operand(),
             &Heap::default(),
             Stream(4),
             -1,
@@ -285,5 +305,46 @@ fn who_leaves_waits_for_calls_that_come_late() {
         }
         depart_all(std::slice::from_ref(&r.comm));
         assert_eq!(least(), Some(2));
+    });
+}
+
+/// A scatter waits for its GPU, so its ranks do not come to where the one that left it out waits for them.
+#[test]
+fn who_left_a_scatter_out_and_waits_on_the_host_ends_both_waits() {
+    ranks(|r| {
+        let start = Instant::now();
+        let ended = if r.forgets() {
+            r.comm.barrier()
+        } else {
+            r.scatter()
+        };
+        let error = ended.unwrap_err();
+        let took = start.elapsed();
+        assert_eq!(error.kind, Kind::Communication, "{error}");
+        let culprit = format!("rank {FORGETFUL}");
+        for words in [&culprit, "barrier waits for rank", "left out"] {
+            assert!(error.what.contains(words), "{error}");
+        }
+        assert!(took < Duration::from_secs(8), "{took:?}");
+        assert_eq!(r.scatter().unwrap_err().kind, Kind::Communication);
+        assert_eq!(r.comm.destroy().unwrap_err().kind, Kind::Communication);
+    });
+}
+
+/// A rank that is ahead in a call comes when it has done what it does.
+#[test]
+fn who_is_in_step_waits_for_others_as_long_as_it_takes() {
+    ranks(|r| {
+        r.scatter().unwrap();
+        r.gather().unwrap();
+        // In a call, and busy.
+        let session = r.comm.enter("test").unwrap();
+        if r.rank == 0 {
+            std::thread::sleep(Duration::from_secs(7));
+        }
+        session.barrier().unwrap();
+        drop(session);
+        r.table.memory.free().unwrap();
+        r.comm.destroy().unwrap();
     });
 }

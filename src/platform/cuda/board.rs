@@ -1,6 +1,7 @@
 //! Meetings of ranks in the order of their streams: every rank has a board in its GPU's memory, on which the others post
 //! their arrivals; kernels post and wait, the host never does.
 
+use super::gpu::Gpu;
 use super::launch::{MEET_ARRIVE, MEET_LETS_NEXT, MEET_WAIT, MeetArgs, Meetings};
 use super::{CudaPlatform, kernels};
 use crate::error::Result;
@@ -41,9 +42,20 @@ fn fresh(rank: usize, board_of: &[Address]) -> Vec<usize> {
     words
 }
 
+/// Whether every other rank has posted its arrival at the latest meeting that a rank with this board has come to.
+fn all_posted(words: &[usize], ranks: usize, rank: usize) -> bool {
+    let (epoch, posts) = (words[0], &words[posts_offset_bytes(ranks) / size_of::<u64>()..]);
+    posts
+        .iter()
+        .enumerate()
+        .all(|(peer, post)| peer == rank || *post >= epoch)
+}
+
 /// The boards of a communicator's ranks, mapped by all of them.
 pub struct Boards {
     own: Address,
+    rank: usize,
+    ranks: usize,
     so_far: Mutex<Meetings>,
     /// Keeps the boards mapped.
     _segment: Box<dyn Segment>,
@@ -69,6 +81,8 @@ impl Boards {
         agree(boot, &[], platform.gpu.write(own, &fresh(rank, &board_of)))?;
         Ok(Boards {
             own,
+            rank,
+            ranks,
             so_far: Mutex::default(),
             _segment: segment,
         })
@@ -82,6 +96,17 @@ impl Boards {
     pub fn met(&self) -> Option<u64> {
         let so_far = self.so_far();
         (so_far.recorded == 0).then_some(so_far.turns)
+    }
+
+    /// Whether all ranks came to the meetings that have ended here.
+    /// # Errors
+    /// CUDA_ERROR.
+    pub fn all_came(&self, gpu: &Gpu) -> Result<bool> {
+        let mut words = vec![0usize; board_bytes(self.ranks) / size_of::<u64>()];
+        let to = Address(words.as_mut_ptr() as usize);
+        gpu.copy(to, self.own, board_bytes(self.ranks), Stream::default())?;
+        gpu.synchronize_stream(Stream::default())?;
+        Ok(all_posted(&words, self.ranks, self.rank))
     }
 
     /// Enqueues a meeting: what this rank's stream did before it arrived, the others' streams see after they waited, and the
@@ -133,5 +158,18 @@ mod tests {
         let post = |board: usize| board + 32 + 24 + 8;
         assert_eq!(words[4..7], [post(0x10000), post(0x20000), post(0x30000)]);
         assert!(words[7..].iter().all(|word| *word == 0));
+    }
+
+    #[test]
+    fn a_meeting_that_a_rank_did_not_come_to_shows_on_the_board() {
+        let boards = [Address(0x10000), Address(0x20000), Address(0x30000)];
+        let mut words = fresh(1, &boards);
+        assert!(all_posted(&words, 3, 1));
+        words[0] = 5;
+        for (first, last, came) in [(5, 5, true), (5, 4, false), (4, 5, false), (6, 5, true)] {
+            // The own post is never written.
+            words[7..].copy_from_slice(&[first, 0, last]);
+            assert_eq!(all_posted(&words, 3, 1), came, "{first} {last}");
+        }
     }
 }

@@ -349,6 +349,12 @@ impl Platform for CudaPlatform {
         self.boards.get().and_then(Boards::met)
     }
 
+    fn all_came(&self) -> Result<bool> {
+        self.boards
+            .get()
+            .map_or(Ok(true), |boards| boards.all_came(&self.gpu))
+    }
+
     fn meet(&self, stream: Stream) -> Result<()> {
         self.enqueue_meeting(false, stream)
     }
