@@ -275,8 +275,8 @@ enum wholememory_error_code_t wholememory_split_communicator(wholememory_comm_t 
  * Destroys a communicator and frees its handles. Collective. Tensors over its handles remain and are to be destroyed.
  *
  * Errors: INVALID_INPUT for NULL, dead or foreign communicators and for the local and cross communicators of a
- * HIERARCHY handle, which belong to their parent; COMMUNICATION_ERROR if a rank is dead (the local side is released all
- * the same and the communicator is gone); LOGIC_ERROR if ranks are found in different calls or one left a call out that others made
+ * HIERARCHY handle, which belong to their parent; COMMUNICATION_ERROR if a rank is dead or finalizes (the local side is
+ * released all the same and the communicator is gone); LOGIC_ERROR if ranks are found in different calls or one left a call out that others made
  * (nothing is released).
  */
 enum wholememory_error_code_t wholememory_destroy_communicator(wholememory_comm_t comm);
@@ -373,7 +373,7 @@ enum wholememory_error_code_t wholememory_malloc(wholememory_handle_t *wholememo
 /**
  * Frees a handle. Collective, the same handle on all ranks, whose use of it must have ended (streams synchronised).
  *
- * Errors: INVALID_INPUT for NULL, dead or foreign handles; COMMUNICATION_ERROR if a rank is dead (the local side is
+ * Errors: INVALID_INPUT for NULL, dead or foreign handles; COMMUNICATION_ERROR if a rank is dead or finalizes (the local side is
  * released all the same and the handle is gone); LOGIC_ERROR if ranks are found in different calls or one left a call out that
  * others made (nothing is freed).
  */

@@ -13,7 +13,9 @@ use crate::platform::locks::ForkMutex;
 use crate::platform::meeting::Meeting;
 use crate::platform::process::epoch;
 use crate::platform::window::Window;
-use crate::platform::{Bootstrap, Member, Platform, Reach, Term, Transport, agree, is_one_fabric, largest};
+use crate::platform::{
+    Bootstrap, Member, Platform, Reach, Stream, Term, Transport, agree, is_one_fabric, largest,
+};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -349,7 +351,7 @@ impl Communicator {
             InvalidInput,
             "{operation}: the communicator was destroyed"
         );
-        if let Some(error) = self.failure() {
+        if let Some(error) = self.failure_to_begin() {
             return Err(error);
         }
         let session = Session {
@@ -494,6 +496,21 @@ impl Communicator {
     /// Why collective calls cannot succeed any more, if so: a rank died or left.
     pub fn failure(&self) -> Option<Error> {
         self.net.as_ref().and_then(|n| n.failure())
+    }
+
+    /// [`failure`](Communicator::failure), or why the next call cannot be one that all ranks make.
+    fn failure_to_begin(&self) -> Option<Error> {
+        self.net.as_ref().and_then(|n| n.failure_to_begin())
+    }
+
+    /// For a call that has waited for its work on the stream.
+    /// # Errors
+    /// COMMUNICATION_ERROR if a rank did not come to a meeting of streams that ended all the same; CUDA_ERROR.
+    pub fn check_all_came(&self, stream: Stream) -> Result<()> {
+        match self.failure_to_come() {
+            Some(error) if !self.platform.all_came(stream)? => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// [`failure`](Communicator::failure), or why a rank does not come to where ranks meet on the host any more.

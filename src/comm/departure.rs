@@ -5,8 +5,7 @@ use super::communicator::{Communicator, Dependent, Ties, locked};
 use super::rendezvous::drop_all;
 use super::{control, in_step, session::Session};
 use crate::error::Result;
-use crate::platform::{Bootstrap, Member, Term, agree};
-use std::collections::BTreeMap;
+use crate::platform::{Bootstrap, Term, agree};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -29,7 +28,7 @@ impl Communicator {
                     &[Term::new("the number of live handles", handles)],
                     Ok(()),
                 ) {
-                    Err(error) if self.failure().is_none() => Err(error),
+                    Err(error) if self.failure_to_come().is_none() => Err(error),
                     agreed => {
                         let released = agreed.and_then(|()| self.release_all(Some(&session)));
                         let met = released.and_then(|()| agree(&session, &[], Ok(())));
@@ -70,6 +69,11 @@ impl Communicator {
 
     /// Says goodbye and waits for the others' if all went well; closes in any case.
     fn end(&self, outcome: Result<()>) -> Result<()> {
+        if outcome.is_err() && self.may_be_awaiting() {
+            // Others finalize: it leaves as they do.
+            self.begin_to_leave();
+            self.finish();
+        }
         self.depart();
         let outcome = outcome.and_then(|()| self.wait_all_gone());
         self.close();
@@ -87,8 +91,8 @@ impl Communicator {
     }
 
     fn begin_to_leave(&self) {
-        if let (Some(net), true) = (&self.net, self.may_be_awaiting()) {
-            net.begin_to_leave();
+        if let (Some(net), true) = (&self.net, self.is_ours()) {
+            net.begin_to_leave(in_step::last_count(&*self.platform));
         }
     }
 
@@ -145,19 +149,6 @@ impl Communicator {
     }
 }
 
-/// Ends the waits of ranks of this process for others of it that have left a call out, and make none any more.
-fn end_vain_waits(all: &[Arc<Communicator>]) {
-    let mut ranks_of: BTreeMap<u64, Vec<&dyn Member>> = BTreeMap::new();
-    for one in all.iter().filter(|c| c.may_be_awaiting()) {
-        ranks_of.entry(one.name()).or_default().push(&*one.platform);
-    }
-    ranks_of
-        .values()
-        .filter(|ranks| in_step::are_apart(ranks.iter().copied()))
-        .flatten()
-        .for_each(|rank| rank.peer_left());
-}
-
 /// Finalize: every communicator of the process leaves. The departure of all of them is announced first, then the others'
 /// goodbyes are awaited, so that ranks that are threads of one process need no threads here. Broken communicators wait for
 /// nobody. Unused unique ids are dropped; the control thread ends.
@@ -167,9 +158,11 @@ pub fn depart_all(communicators: &[Arc<Communicator>]) {
         .filter(|c| c.is_alive())
         .flat_map(Communicator::with_pair)
         .collect();
-    // Whoever waits on the host for this rank waits in vain, and may be who this rank waits for on its GPU.
-    all.iter().for_each(|c| c.begin_to_leave());
-    end_vain_waits(&all);
+    // Who waits for this rank on the host waits in vain, as does a GPU for calls that it has not made; and who waits so may be who
+    // this rank waits for on its own GPU, also for a call on another communicator.
+    if all.iter().any(|c| c.may_be_awaiting()) {
+        all.iter().for_each(|c| c.begin_to_leave());
+    }
     // Once it is announced the others come to no meeting any more, not to one that a call of this rank waits in on its GPU either.
     all.iter().for_each(|c| c.finish());
     all.iter().for_each(|c| c.depart());

@@ -1,14 +1,14 @@
 //! Whether the ranks have come to the same meetings of their streams. Calls whose ranks meet on their GPUs return before the
 //! others have come, so one that a rank left out is noticed where ranks meet on the host next: a rank that waited for its GPU
-//! there would wait for ever. One that waits for its GPU before it comes there is noticed by those who wait for it.
+//! there would wait for ever. One that waits for its GPU before it comes there is noticed by those of its host who wait for it.
 
 use crate::error::{Error, Kind, Result, ensure};
-use crate::platform::{Member, Platform};
+use crate::platform::Platform;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// Stands for a count that says nothing.
-const UNKNOWN: u64 = u64::MAX;
+pub const UNKNOWN: u64 = u64::MAX;
 const COUNT_BYTES: usize = size_of::<u64>();
 
 fn own_count(platform: &dyn Platform) -> u64 {
@@ -36,7 +36,7 @@ pub fn checked(operation: &str, mut values: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>
             false,
             Logic,
             "{operation}: rank {behind} left out a call on this communicator that rank {ahead} made, whose GPU waits for it: their streams \
-             have met {} and {} times; every rank must make every gather, scatter and gradient step; rank {behind} still can",
+             have met {} and {} times; every rank must make every collective call; rank {behind} still can",
             counts[behind],
             counts[ahead]
         );
@@ -44,37 +44,59 @@ pub fn checked(operation: &str, mut values: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>
     Ok(values)
 }
 
-/// What a rank in a call leaves for the others of its host; 0 says nothing, as outside calls.
-pub fn note(platform: &dyn Platform) -> u64 {
-    platform.meetings_so_far().map_or(0, |count| count + 1)
+/// What a rank leaves for the others of its host: how many meetings it has come to, and whether it is in a call. 0 says nothing.
+pub fn note(platform: &dyn Platform, in_call: bool) -> u64 {
+    let counted = |count| 2 * (count + 1) + u64::from(in_call);
+    platform.meetings_so_far().map_or(0, counted)
 }
 
-/// How long others may be in a call, ahead of a rank that waits for them on the host.
+/// How long a rank that waits on the host sees another ahead of it, in a call and between its calls, before it takes that one for
+/// one that waits for it on its GPU.
 const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE_BETWEEN_CALLS: Duration = Duration::from_secs(30);
 
-/// Of a rank that waits on the host: since when it has seen another that is in a call and has come to more meetings. That
-/// one may be waiting for this rank on its GPU.
+/// Of a rank that waits on the host: since when it has seen another that has come to more meetings. Where no rank leaves a call out
+/// there is none, as all make their calls in one order.
 #[derive(Default)]
 pub struct Behind(Cell<Option<Instant>>);
 
 impl Behind {
     /// The rank that is ahead, once this one has found some ahead for too long.
     pub fn for_too_long(&self, platform: &dyn Platform, notes: impl Iterator<Item = u64>) -> Option<usize> {
-        let own = note(platform);
-        let ahead = notes.enumerate().find(|(_, note)| own != 0 && *note > own);
-        let Some((rank, _)) = ahead else {
+        self.seen_at(Instant::now(), note(platform, true), notes)
+    }
+
+    fn seen_at(&self, now: Instant, own: u64, notes: impl Iterator<Item = u64>) -> Option<usize> {
+        let is_ahead = |(_, note): &(usize, u64)| own != 0 && *note > own;
+        // One in a call rather than one that may come yet.
+        let ahead = notes
+            .enumerate()
+            .filter(is_ahead)
+            .max_by_key(|(_, note)| note % 2);
+        let Some((rank, note)) = ahead else {
             self.0.set(None);
             return None;
         };
-        let since = self.0.get().unwrap_or_else(Instant::now);
+        let since = self.0.get().unwrap_or(now);
         self.0.set(Some(since));
-        (since.elapsed() >= PATIENCE).then_some(rank)
+        let patience = [PATIENCE_BETWEEN_CALLS, PATIENCE][(note % 2) as usize];
+        (now - since >= patience).then_some(rank)
     }
 }
 
-/// True if ranks with these platforms, none of which makes another call, have come to different numbers of meetings.
-pub fn are_apart<'a>(platforms: impl Iterator<Item = &'a dyn Member>) -> bool {
-    apart(&platforms.map(|one| own_count(one)).collect::<Vec<_>>()).is_some()
+/// What a rank that is about to leave tells the others: the meetings that it has come to, of which there will be no more.
+pub fn last_count(platform: &dyn Platform) -> u64 {
+    own_count(platform)
+}
+
+/// True if this rank has come to as many meetings as one with that last count, or more.
+pub fn is_at(platform: &dyn Platform, last: u64) -> bool {
+    platform.meetings_so_far().is_some_and(|count| count >= last)
+}
+
+/// True if this rank has come to meetings to which one with that last count does not come.
+pub fn is_beyond(platform: &dyn Platform, last: u64) -> bool {
+    platform.meetings_so_far().is_some_and(|count| count > last)
 }
 
 /// A rank with most of the known counts and one with fewest, if these differ.
@@ -102,6 +124,29 @@ mod tests {
         for (counts, want) in cases {
             assert_eq!(apart(counts), want, "{counts:?}");
         }
+    }
+
+    #[test]
+    fn who_is_behind_is_patient() {
+        let (behind, begun) = (Behind::default(), Instant::now());
+        let at = |s, own, notes: &[u64]| {
+            behind.seen_at(begun + Duration::from_secs(s), own, notes.iter().copied())
+        };
+        // Notes of 4 meetings are 10 and 11, of 5 12 and 13; 0 says nothing.
+        for s in 0..100 {
+            assert_eq!(at(s, 11, &[11, 10, 0]), None);
+            assert_eq!(at(s, 0, &[0, 13, 13]), None);
+        }
+        assert_eq!(at(100, 11, &[11, 12, 13]), None);
+        assert_eq!(at(104, 11, &[11, 12, 13]), None);
+        assert_eq!(at(105, 11, &[11, 12, 13]), Some(2));
+        // Between calls it may come yet.
+        assert_eq!(at(129, 11, &[11, 12, 0]), None);
+        assert_eq!(at(130, 11, &[11, 12, 0]), Some(1));
+        // It came.
+        assert_eq!(at(131, 13, &[13, 12, 13]), None);
+        assert_eq!(at(132, 13, &[13, 15, 13]), None);
+        assert_eq!(at(137, 13, &[13, 15, 13]), Some(1));
     }
 
     #[test]

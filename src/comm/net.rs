@@ -1,6 +1,7 @@
 //! The connections of one communicator: a star around rank 0 that carries small collectives between hosts, goodbyes, and
 //! the news of a death.
 
+use super::in_step;
 use super::link::{Frame, Link, Receiver};
 use super::wire::{Reader, Writer};
 use crate::error::{Error, Kind, Result};
@@ -41,8 +42,9 @@ struct State {
     failure: Option<Error>,
     /// The first rank that left while this one had not.
     left: Option<usize>,
-    /// The first rank that comes to no meeting on the host any more; streams may still meet.
-    leaving: Option<usize>,
+    /// A rank that comes to no meeting on the host any more; streams may still meet, up to the number that it says. Of several the
+    /// one that says least.
+    leaving: Option<(u64, usize)>,
     departed: bool,
     goodbyes: Vec<bool>,
     all_gone: bool,
@@ -216,14 +218,36 @@ impl Net {
 
     /// [`failure`](Net::failure), or why a rank does not come to where ranks meet on the host any more.
     pub fn failure_to_come(&self) -> Option<Error> {
-        if !self.troubled.load(Ordering::Acquire) {
-            return None;
-        }
         self.failure().or_else(|| {
-            let rank = self.state().leaving?;
+            let (_, rank) = self.leaving()?;
             let what = format!("rank {rank} is about to leave the communicator (finalized)");
             Some(Error::new(Kind::Communication, what))
         })
+    }
+
+    /// [`failure`](Net::failure), or why the next call of this rank cannot be one that all make.
+    pub fn failure_to_begin(&self) -> Option<Error> {
+        self.failure().or_else(|| {
+            let (last, _) = self.leaving()?;
+            let is_done = self.platform.get().is_some_and(|p| in_step::is_at(&**p, last));
+            self.failure_to_come().filter(|_| is_done)
+        })
+    }
+
+    fn leaving(&self) -> Option<(u64, usize)> {
+        match self.troubled.load(Ordering::Acquire) {
+            true => self.state().leaving,
+            false => None,
+        }
+    }
+
+    /// Ends the waits of this rank's GPU for one that leaves and does not come there any more.
+    pub fn end_vain_waits(&self) {
+        if let (Some((last, _)), Some(platform)) = (self.leaving(), self.platform.get())
+            && in_step::is_beyond(&**platform, last)
+        {
+            platform.peer_left();
+        }
     }
 
     fn named(&self, rank: usize) -> String {
@@ -313,23 +337,31 @@ impl Net {
         mismatch.map_or(Ok(values), Err)
     }
 
-    /// Says that this rank comes to no meeting on the host any more, while its streams may still meet others'. Does not wait.
-    pub fn begin_to_leave(&self) {
+    /// Says that this rank comes to no meeting on the host any more, and to how many of streams it has come. Does not wait.
+    pub fn begin_to_leave(&self, count: u64) {
         match self.rank {
-            0 => self.begins_to_leave(0),
-            rank => self.tell_of(LEAVING, rank),
+            0 => self.begins_to_leave(0, count),
+            rank => self.tell_all(&leaving(rank, count)),
         }
     }
 
     /// `rank` begins to leave; the hub tells the others.
-    fn begins_to_leave(&self, rank: usize) {
+    fn begins_to_leave(&self, rank: usize, count: u64) {
         if self.rank == 0 {
-            self.tell_of(LEAVING, rank);
+            self.tell_all(&leaving(rank, count));
         }
-        if rank != self.rank {
-            self.state().leaving.get_or_insert(rank);
-            self.wake();
+        if rank == self.rank {
+            return;
         }
+        {
+            let mut state = self.state();
+            let least = state
+                .leaving
+                .map_or((count, rank), |known| known.min((count, rank)));
+            state.leaving = Some(least);
+        }
+        self.wake();
+        self.end_vain_waits();
     }
 
     /// Says goodbye: from here on an end of this rank's connections is no death. Does not wait.
@@ -394,6 +426,14 @@ impl Net {
     }
 }
 
+fn leaving(rank: usize, count: u64) -> Frame {
+    Frame {
+        kind: LEAVING,
+        sequence: rank as u64,
+        body: Writer::default().u64(count).0,
+    }
+}
+
 impl Receiver for Net {
     fn frame(&self, tag: usize, frame: Frame) {
         match frame.kind {
@@ -413,8 +453,15 @@ impl Receiver for Net {
                 self.peer_left(rank);
                 self.wake();
             }
-            LEAVING if self.rank == 0 => self.begins_to_leave(tag),
-            LEAVING => self.begins_to_leave(frame.sequence as usize),
+            LEAVING => {
+                let rank = if self.rank == 0 {
+                    tag
+                } else {
+                    frame.sequence as usize
+                };
+                let count = Reader(&frame.body).u64();
+                self.begins_to_leave(rank, count.unwrap_or(in_step::UNKNOWN));
+            }
             GONE => {
                 self.state().all_gone = true;
                 self.wake();

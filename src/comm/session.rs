@@ -18,7 +18,7 @@ pub struct Session<'a> {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        self.leave_note(|_| 0);
+        self.leave_note(false);
         if let Err(error) = self.comm.settle_window() {
             say_rank!(
                 Debug,
@@ -36,15 +36,18 @@ impl Session<'_> {
 
     /// Where streams meet: lets the others know of the call, and how many meetings this rank has come to.
     pub fn is_in_step(&self) {
-        self.leave_note(|comm| in_step::note(&*comm.platform));
+        self.leave_note(true);
+        if let Some(net) = &self.comm.net {
+            net.end_vain_waits();
+        }
     }
 
-    fn leave_note(&self, note: impl FnOnce(&Communicator) -> u64) {
+    fn leave_note(&self, in_call: bool) {
         if let Some(meeting) = &self.held.meeting
             && self.comm.platform.meets_on_streams()
             && self.comm.is_ours()
         {
-            meeting.leave_note(note(self.comm));
+            meeting.leave_note(in_step::note(&*self.comm.platform, in_call));
         }
     }
 
@@ -57,7 +60,7 @@ impl Session<'_> {
         }
         let ahead = behind.for_too_long(&*self.comm.platform, meeting?.notes())?;
         let what = format!(
-            "{} waits for rank {ahead}, whose GPU waits for a gather, scatter or gradient step on this communicator that this rank left out",
+            "{} waits for rank {ahead}, whose GPU waits for a call on this communicator that this rank left out",
             self.operation
         );
         self.break_off(&Error::new(Kind::Logic, what));
@@ -65,7 +68,6 @@ impl Session<'_> {
     }
 
     fn gather_of_all(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.comm.check_ours(self.operation)?;
         let behind = in_step::Behind::default();
         let failure = || self.failure_to_come(&behind);
         match (&self.held.meeting, &self.comm.net) {
@@ -93,6 +95,7 @@ impl Bootstrap for Session<'_> {
     }
 
     fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.comm.check_ours(self.operation)?;
         let platform = &*self.comm.platform;
         if platform.meets_on_streams() {
             let values = self.gather_of_all(&in_step::with_count(platform, mine))?;
@@ -140,6 +143,6 @@ impl Bootstrap for Session<'_> {
     }
 
     fn failure(&self) -> Option<Error> {
-        self.comm.failure()
+        self.comm.failure_to_come()
     }
 }

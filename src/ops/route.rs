@@ -216,10 +216,7 @@ impl Call<'_> {
         }
         platform.synchronize(self.stream)?;
         // The wait for a rank that died, or never came, ends like others.
-        match comm.failure() {
-            Some(error) if !platform.all_came()? => Err(error),
-            _ => Ok(()),
-        }
+        comm.check_all_came(self.stream)
     }
 
     /// Meet, so that what the others wrote before is there; move; meet, so that they may write again. Where the GPUs can, the

@@ -241,5 +241,7 @@ fn together(
 ) -> Result<()> {
     let met = meet(session, stream)?;
     let worked = checked.and(met).and_then(|()| work());
+    // It has been waited for.
+    let worked = worked.and_then(|()| session.communicator().check_all_came(stream));
     worked.and(meet(session, stream)?)
 }

@@ -155,16 +155,16 @@ pub trait Platform: Send + Sync {
     }
 
     /// How many meetings on streams this rank has come to. `None` where that says nothing: the ranks meet on the host, or some
-    /// meetings were recorded, and nobody counts how often they are replayed.
+    /// meetings were recorded, and nobody counts how often they are replayed. Must not block.
     fn meetings_so_far(&self) -> Option<u64> {
         None
     }
 
     /// Of meetings on streams that have ended: whether all ranks came to all of them; else some ended because ranks were awaited in
-    /// vain.
+    /// vain. Waits for the stream.
     /// # Errors
     /// CUDA_ERROR.
-    fn all_came(&self) -> Result<bool> {
+    fn all_came(&self, _stream: Stream) -> Result<bool> {
         Ok(true)
     }
 

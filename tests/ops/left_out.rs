@@ -38,6 +38,15 @@ struct Streaming {
 }
 
 impl Streaming {
+    fn new(rank: usize, boards: Option<Arc<Boards>>) -> Arc<Streaming> {
+        Arc::new(Streaming {
+            rank,
+            boards,
+            records: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        })
+    }
+
     fn end_waits(&self) {
         self.over.store(true, Ordering::SeqCst);
         if let Some(boards) = &self.boards {
@@ -86,7 +95,7 @@ impl Platform for Streaming {
         Some(boards.met.lock().unwrap()[self.rank])
     }
 
-    fn all_came(&self) -> Result<bool> {
+    fn all_came(&self, _: Stream) -> Result<bool> {
         let boards = self.boards.as_ref().expect("asked only where streams meet");
         let met = boards.met.lock().unwrap();
         Ok(met.iter().all(|other| *other >= met[self.rank]))
@@ -106,12 +115,7 @@ impl Member for Streaming {
     }
 
     fn rebind(&self) -> Result<Arc<dyn Member>> {
-        Ok(Arc::new(Streaming {
-            rank: self.rank,
-            boards: None,
-            records: AtomicBool::new(false),
-            over: AtomicBool::new(false),
-        }))
+        Ok(Streaming::new(self.rank, None))
     }
 
     fn acquaint(&self, boot: &dyn Bootstrap, host_of: &[usize]) -> Result<Reach> {
@@ -167,9 +171,20 @@ impl Rank {
         )
     }
 
+    /// The meetings that every rank has come to.
+    fn fewest(&self) -> u64 {
+        let boards = self.platform.boards.as_ref().unwrap();
+        boards.met.lock().unwrap().into_iter().min().unwrap()
+    }
+
     fn forgets(&self) -> bool {
         self.rank == FORGETFUL
     }
+}
+
+fn table_of(comm: &Arc<Communicator>) -> Table {
+    let place = (MemoryType::Distributed, Location::Device);
+    Table::new(comm, place, DType::Float, ROWS, (4, 4, 0), None)
 }
 
 fn ranks(body: impl Fn(Rank) + Sync) {
@@ -179,16 +194,10 @@ fn ranks(body: impl Fn(Rank) + Sync) {
             let (id, body, boards) = (&id, &body, boards.clone());
             scope.spawn(move || {
                 crate::world::or_end_the_process(rank, || {
-                    let platform = Arc::new(Streaming {
-                        rank,
-                        boards: Some(boards),
-                        records: AtomicBool::new(false),
-                        over: AtomicBool::new(false),
-                    });
+                    let platform = Streaming::new(rank, Some(boards));
                     let bound: Arc<dyn Member> = platform.clone();
                     let comm = Communicator::create_on(id, rank as i32, RANKS as i32, || Ok(bound)).unwrap();
-                    let place = (MemoryType::Distributed, Location::Device);
-                    let table = Table::new(&comm, place, DType::Float, ROWS, (4, 4, 0), None);
+                    let table = table_of(&comm);
                     assert_eq!(table.memory.route(), Route::Direct, "streams meet on no other");
                     body(Rank {
                         rank,
@@ -211,6 +220,7 @@ fn out_of_step(error: Error, operation: &str) {
 }
 
 #[test]
+#[ignore = "run by left_out_one_after_the_other"]
 fn a_call_that_a_rank_left_out_is_told_to_all_and_can_still_be_made() {
     ranks(|r| {
         if !r.forgets() {
@@ -232,6 +242,7 @@ fn a_call_that_a_rank_left_out_is_told_to_all_and_can_still_be_made() {
 
 /// Of a recording nobody knows how often it is replayed.
 #[test]
+#[ignore = "run by left_out_one_after_the_other"]
 fn a_rank_that_has_recorded_meetings_may_have_replayed_them() {
     ranks(|r| {
         r.platform.records.store(r.forgets(), Ordering::SeqCst);
@@ -251,6 +262,7 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// The ranks are threads of one process, which finalizes once for all of them.
 #[test]
+#[ignore = "run by left_out_one_after_the_other"]
 fn finalize_waits_for_no_rank_of_the_process_that_left_a_call_out() {
     let all = Mutex::new(Vec::new());
     ranks(|r| {
@@ -268,9 +280,15 @@ fn finalize_waits_for_no_rank_of_the_process_that_left_a_call_out() {
 
 /// The ranks leave one by one, as processes do: one waits on the host for a rank that waits for it on its GPU.
 #[test]
+#[ignore = "run by left_out_one_after_the_other"]
 fn who_left_a_call_out_waits_for_no_rank_that_leaves() {
+    let made = Barrier::new(RANKS);
     ranks(|r| {
         let start = Instant::now();
+        if !r.forgets() {
+            r.gather().unwrap();
+        }
+        made.wait();
         if r.forgets() {
             let error = r.comm.barrier().unwrap_err();
             assert_eq!(error.kind, Kind::Communication, "{error}");
@@ -278,8 +296,6 @@ fn who_left_a_call_out_waits_for_no_rank_that_leaves() {
                 error.what.contains("about to leave") || error.what.contains("has left"),
                 "{error}"
             );
-        } else {
-            r.gather().unwrap();
         }
         depart_all(std::slice::from_ref(&r.comm));
         assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
@@ -288,28 +304,26 @@ fn who_left_a_call_out_waits_for_no_rank_that_leaves() {
 
 /// A rank that is only late finds those who leave waiting for it.
 #[test]
+#[ignore = "run by left_out_one_after_the_other"]
 fn who_leaves_waits_for_calls_that_come_late() {
     let begun = Barrier::new(RANKS);
     ranks(|r| {
-        let least = || {
-            let boards = r.platform.boards.as_ref().unwrap();
-            boards.met.lock().unwrap().into_iter().min()
-        };
         begun.wait();
         if r.forgets() {
             std::thread::sleep(Duration::from_millis(200));
             r.gather().unwrap();
         } else {
             r.gather().unwrap();
-            assert_eq!(least(), Some(0), "the late rank was not late");
+            assert_eq!(r.fewest(), 0, "the late rank was not late");
         }
         depart_all(std::slice::from_ref(&r.comm));
-        assert_eq!(least(), Some(2));
+        assert_eq!(r.fewest(), 2);
     });
 }
 
 /// A scatter waits for its GPU, so its ranks do not come to where the one that left it out waits for them.
 #[test]
+#[ignore = "run by left_out_one_after_the_other"]
 fn who_left_a_scatter_out_and_waits_on_the_host_ends_both_waits() {
     ranks(|r| {
         let start = Instant::now();
@@ -333,6 +347,7 @@ fn who_left_a_scatter_out_and_waits_on_the_host_ends_both_waits() {
 
 /// A rank that is ahead in a call comes when it has done what it does.
 #[test]
+#[ignore = "run by left_out_one_after_the_other"]
 fn who_is_in_step_waits_for_others_as_long_as_it_takes() {
     ranks(|r| {
         r.scatter().unwrap();
@@ -346,5 +361,126 @@ fn who_is_in_step_waits_for_others_as_long_as_it_takes() {
         drop(session);
         r.table.memory.free().unwrap();
         r.comm.destroy().unwrap();
+    });
+}
+
+/// A rank whose call fails because others leave has left with its call, like them, and after them.
+#[test]
+#[ignore = "run by left_out_one_after_the_other"]
+fn who_destroys_while_others_finalize_has_left_too() {
+    let gone = Barrier::new(RANKS);
+    ranks(|r| {
+        let start = Instant::now();
+        r.gather().unwrap();
+        if r.forgets() {
+            let error = r.comm.destroy().unwrap_err();
+            assert_eq!(error.kind, Kind::Communication, "{error}");
+            assert!(!r.comm.is_alive());
+        } else {
+            depart_all(std::slice::from_ref(&r.comm));
+        }
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+        gone.wait();
+    });
+}
+
+#[test]
+#[ignore = "run by left_out_one_after_the_other"]
+fn who_frees_while_others_finalize_has_freed() {
+    ranks(|r| {
+        r.gather().unwrap();
+        if r.forgets() {
+            // So that it cannot know before it meets the others that they do not come.
+            r.platform.records.store(true, Ordering::SeqCst);
+            let error = r.table.memory.free().unwrap_err();
+            assert_eq!(error.kind, Kind::Communication, "{error}");
+            assert!(!r.table.memory.is_live());
+        }
+        depart_all(std::slice::from_ref(&r.comm));
+    });
+}
+
+/// One finalizes, one destroys, one is late: its call is one that all make.
+#[test]
+#[ignore = "run by left_out_one_after_the_other"]
+fn who_destroys_while_others_finalize_waits_for_calls_that_come_late() {
+    ranks(|r| {
+        if r.rank == 2 {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        r.gather().unwrap();
+        if r.rank == 1 {
+            r.comm.destroy().unwrap_err();
+            assert_eq!(r.fewest(), 2);
+        }
+        depart_all(std::slice::from_ref(&r.comm));
+    });
+}
+
+/// The same rank in a second communicator; without `boards` its ranks meet on the host.
+fn second(r: &Rank, id: &UniqueId, boards: Option<Arc<Boards>>) -> Rank {
+    let platform = Streaming::new(r.rank, boards);
+    let bound: Arc<dyn Member> = platform.clone();
+    let comm = Communicator::create_on(id, r.rank as i32, RANKS as i32, || Ok(bound)).unwrap();
+    let table = table_of(&comm);
+    Rank {
+        rank: r.rank,
+        comm,
+        platform,
+        table,
+    }
+}
+
+/// One waits on the host in one communicator for those who wait for it on their GPUs in another.
+#[test]
+#[ignore = "run by left_out_one_after_the_other"]
+fn who_leaves_is_awaited_in_no_communicator() {
+    let made = Barrier::new(RANKS);
+    let id = UniqueId::create().unwrap();
+    ranks(|r| {
+        let (other, start) = (second(&r, &id, None), Instant::now());
+        if !r.forgets() {
+            r.gather().unwrap();
+        }
+        made.wait();
+        if r.forgets() {
+            assert_eq!(other.comm.barrier().unwrap_err().kind, Kind::Communication);
+        }
+        depart_all(&[r.comm.clone(), other.comm.clone()]);
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+#[ignore = "run by left_out_one_after_the_other"]
+fn ranks_that_left_calls_out_crosswise_leave() {
+    let made = Barrier::new(RANKS);
+    let (id, boards) = (UniqueId::create().unwrap(), Arc::new(Boards::default()));
+    ranks(|r| {
+        let (other, start) = (second(&r, &id, Some(boards.clone())), Instant::now());
+        let one = if r.forgets() { &other } else { &r };
+        one.gather().unwrap();
+        made.wait();
+        depart_all(&[r.comm.clone(), other.comm.clone()]);
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    });
+}
+
+/// The call after the last one that a leaving rank made cannot be one that all make.
+#[test]
+#[ignore = "run by left_out_one_after_the_other"]
+fn a_call_after_the_last_of_a_rank_that_leaves_fails_at_once() {
+    ranks(|r| {
+        let start = Instant::now();
+        r.gather().unwrap();
+        if r.forgets() {
+            let error = (0..1000).find_map(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                r.gather().err()
+            });
+            assert_eq!(error.unwrap().kind, Kind::Communication);
+        }
+        depart_all(std::slice::from_ref(&r.comm));
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     });
 }

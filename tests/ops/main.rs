@@ -21,6 +21,12 @@ fn everything_again_by_exchange() {
     );
 }
 
+/// Finalize drops what other tests of the process have not used yet.
+#[test]
+fn left_out_one_after_the_other() {
+    world::one_after_the_other("left_out::", 13);
+}
+
 #[test]
 fn over_nodes_of_different_shapes() {
     for boot_ids in [&["a", "a", "b", "b"][..], &["a", "b", "b", "a", "c", "c"]] {

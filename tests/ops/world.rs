@@ -73,6 +73,20 @@ pub fn processes(name: &str, boot_ids: &[&str], variables: &[(&str, &str)]) {
     }
 }
 
+/// Runs the `count` ignored tests of this program whose names begin with `prefix` in a process of their own, one at a time.
+pub fn one_after_the_other(prefix: &str, count: usize) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([prefix, "--ignored", "--test-threads=1"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains(&format!(" {count} passed; 0 failed; 0 ignored")),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
 /// The body of a test that [`processes`] runs. Started by hand it does nothing.
 pub fn as_process(body: impl Fn(&Arc<Communicator>)) {
     let (Ok(rank), Ok(size), Ok(hex)) = (std::env::var(RANK), std::env::var(SIZE), std::env::var(ID)) else {

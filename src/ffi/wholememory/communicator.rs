@@ -128,8 +128,8 @@ pub unsafe extern "C" fn wholememory_split_communicator(
 /// Destroys a communicator and frees its handles. Collective. Tensors over its handles remain and are to be destroyed.
 ///
 /// Errors: INVALID_INPUT for NULL, dead or foreign communicators and for the local and cross communicators of a
-/// HIERARCHY handle, which belong to their parent; COMMUNICATION_ERROR if a rank is dead (the local side is released all
-/// the same and the communicator is gone); LOGIC_ERROR if ranks are found in different calls or one left a call out that others made
+/// HIERARCHY handle, which belong to their parent; COMMUNICATION_ERROR if a rank is dead or finalizes (the local side is
+/// released all the same and the communicator is gone); LOGIC_ERROR if ranks are found in different calls or one left a call out that others made
 /// (nothing is released).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_destroy_communicator(

@@ -104,7 +104,7 @@ pub unsafe extern "C" fn wholememory_malloc(
 
 /// Frees a handle. Collective, the same handle on all ranks, whose use of it must have ended (streams synchronised).
 ///
-/// Errors: INVALID_INPUT for NULL, dead or foreign handles; COMMUNICATION_ERROR if a rank is dead (the local side is
+/// Errors: INVALID_INPUT for NULL, dead or foreign handles; COMMUNICATION_ERROR if a rank is dead or finalizes (the local side is
 /// released all the same and the handle is gone); LOGIC_ERROR if ranks are found in different calls or one left a call out that
 /// others made (nothing is freed).
 #[unsafe(no_mangle)]

@@ -8,7 +8,8 @@ use crate::error::Result;
 use crate::kinds::Location;
 use crate::platform::{Bootstrap, Segment, SegmentRequest, Segments, Stream, agree};
 use crate::span::Address;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// `wmk_board` of kernels/args.h; the addresses of the posts on the others' boards and the own posts follow.
 #[repr(C)]
@@ -51,12 +52,17 @@ fn all_posted(words: &[usize], ranks: usize, rank: usize) -> bool {
         .all(|(peer, post)| peer == rank || *post >= epoch)
 }
 
+/// In the place of a number of meetings: graphs have some, and nobody counts their replays.
+const RECORDED: u64 = u64::MAX;
+
 /// The boards of a communicator's ranks, mapped by all of them.
 pub struct Boards {
     own: Address,
     rank: usize,
     ranks: usize,
     so_far: Mutex<Meetings>,
+    /// Of `so_far`, for those who must not wait: a launch waits where the GPU has much to do.
+    met: AtomicU64,
     /// Keeps the boards mapped.
     _segment: Box<dyn Segment>,
 }
@@ -84,28 +90,25 @@ impl Boards {
             rank,
             ranks,
             so_far: Mutex::default(),
+            met: AtomicU64::new(0),
             _segment: segment,
         })
     }
 
-    fn so_far(&self) -> MutexGuard<'_, Meetings> {
-        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How many meetings were enqueued; `None` once one was recorded.
+    /// How many meetings were enqueued; `None` once one was recorded. Waits for nobody who enqueues.
     pub fn met(&self) -> Option<u64> {
-        let so_far = self.so_far();
-        (so_far.recorded == 0).then_some(so_far.turns)
+        let met = self.met.load(Ordering::Acquire);
+        (met != RECORDED).then_some(met)
     }
 
-    /// Whether all ranks came to the meetings that have ended here.
+    /// Whether all ranks came to the meetings that have ended here. Waits for the stream.
     /// # Errors
     /// CUDA_ERROR.
-    pub fn all_came(&self, gpu: &Gpu) -> Result<bool> {
+    pub fn all_came(&self, gpu: &Gpu, stream: Stream) -> Result<bool> {
         let mut words = vec![0usize; board_bytes(self.ranks) / size_of::<u64>()];
         let to = Address(words.as_mut_ptr() as usize);
-        gpu.copy(to, self.own, board_bytes(self.ranks), Stream::default())?;
-        gpu.synchronize_stream(Stream::default())?;
+        gpu.copy(to, self.own, board_bytes(self.ranks), stream)?;
+        gpu.synchronize_stream(stream)?;
         Ok(all_posted(&words, self.ranks, self.rank))
     }
 
@@ -115,7 +118,7 @@ impl Boards {
     /// # Errors
     /// CUDA_ERROR.
     pub fn meet(&self, abort: Address, lets_next: bool, stream: Stream) -> Result<()> {
-        let mut so_far = self.so_far();
+        let mut so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner);
         let args = MeetArgs {
             board: self.own,
             abort,
@@ -123,7 +126,14 @@ impl Boards {
             reserved: 0,
             so_far: &mut *so_far,
         };
-        kernels::meet(&args, stream)
+        let enqueued = kernels::meet(&args, stream);
+        let met = if so_far.recorded == 0 {
+            so_far.turns
+        } else {
+            RECORDED
+        };
+        self.met.store(met, Ordering::Release);
+        enqueued
     }
 }
 

@@ -349,10 +349,9 @@ impl Platform for CudaPlatform {
         self.boards.get().and_then(Boards::met)
     }
 
-    fn all_came(&self) -> Result<bool> {
-        self.boards
-            .get()
-            .map_or(Ok(true), |boards| boards.all_came(&self.gpu))
+    fn all_came(&self, stream: Stream) -> Result<bool> {
+        let boards = self.boards.get();
+        boards.map_or(Ok(true), |boards| boards.all_came(&self.gpu, stream))
     }
 
     fn meet(&self, stream: Stream) -> Result<()> {
