@@ -29,4 +29,27 @@ macro_rules! like_the_cpu {
     };
 }
 
-pub(crate) use like_the_cpu;
+/// Beside that: what moves rows, and the memory they are in.
+macro_rules! moves_like_the_cpu {
+    () => {
+        fn segments(&self) -> &dyn wholegraph::platform::Segments {
+            CpuPlatform.segments()
+        }
+
+        fn kernels(&self) -> &dyn wholegraph::platform::Kernels {
+            &CpuPlatform
+        }
+
+        fn copy(
+            &self,
+            to: wholegraph::span::Address,
+            from: wholegraph::span::Address,
+            bytes: usize,
+            stream: Stream,
+        ) -> Result<()> {
+            CpuPlatform.copy(to, from, bytes, stream)
+        }
+    };
+}
+
+pub(crate) use {like_the_cpu, moves_like_the_cpu};

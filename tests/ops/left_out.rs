@@ -1,7 +1,7 @@
 //! Ranks whose streams meet, one of which leaves a call out: the others learn so where ranks meet on the host next, and whoever
 //! leaves waits for nobody in vain.
 
-use crate::delegate::like_the_cpu;
+use crate::delegate::{like_the_cpu, moves_like_the_cpu};
 use crate::grid::{Grid, Ids};
 use crate::heap::Heap;
 use crate::moving::Table;
@@ -14,8 +14,7 @@ use wholegraph::kinds::{DType, Location, MemoryType};
 use wholegraph::memory::Route;
 use wholegraph::ops;
 use wholegraph::platform::cpu::CpuPlatform;
-use wholegraph::platform::{Bootstrap, Kernels, Member, Platform, Reach, Segments, Stream};
-use wholegraph::span::Address;
+use wholegraph::platform::{Bootstrap, Member, Platform, Reach, Stream};
 
 const RANKS: usize = 3;
 const FORGETFUL: usize = 1;
@@ -67,18 +66,7 @@ impl Streaming {
 
 impl Platform for Streaming {
     like_the_cpu!();
-
-    fn segments(&self) -> &dyn Segments {
-        CpuPlatform.segments()
-    }
-
-    fn kernels(&self) -> &dyn Kernels {
-        &CpuPlatform
-    }
-
-    fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()> {
-        CpuPlatform.copy(to, from, bytes, stream)
-    }
+    moves_like_the_cpu!();
 
     fn synchronize(&self, _: Stream) -> Result<()> {
         self.wait();

@@ -1,7 +1,7 @@
 //! A rank whose stream cannot be waited for or marked, at any place of a call: it alone fails, and leaves nobody waiting. Where
 //! streams meet, the others learn that it does not come.
 
-use crate::delegate::like_the_cpu;
+use crate::delegate::{like_the_cpu, moves_like_the_cpu};
 use crate::grid::{Grid, Ids, describe, value};
 use crate::heap::Heap;
 use crate::moving::Table;
@@ -16,8 +16,7 @@ use wholegraph::ops;
 use wholegraph::platform::caching::AfterWriteBack;
 use wholegraph::platform::cpu::CpuPlatform;
 use wholegraph::platform::learning::OptimizerKind;
-use wholegraph::platform::{Bootstrap, Kernels, Mark, Member, Platform, Reach, Segments, Stream, StreamName};
-use wholegraph::span::Address;
+use wholegraph::platform::{Bootstrap, Mark, Member, Platform, Reach, Stream, StreamName};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
@@ -67,18 +66,7 @@ impl Mark for Noted {
 
 impl Platform for Stumbling {
     like_the_cpu!();
-
-    fn segments(&self) -> &dyn Segments {
-        CpuPlatform.segments()
-    }
-
-    fn kernels(&self) -> &dyn Kernels {
-        &CpuPlatform
-    }
-
-    fn copy(&self, to: Address, from: Address, bytes: usize, stream: Stream) -> Result<()> {
-        CpuPlatform.copy(to, from, bytes, stream)
-    }
+    moves_like_the_cpu!();
 
     fn synchronize(&self, _: Stream) -> Result<()> {
         step(&self.fall, What::Wait)
