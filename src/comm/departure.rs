@@ -4,7 +4,7 @@
 use super::communicator::{Communicator, Dependent, Ties, locked};
 use super::rendezvous::drop_all;
 use super::{control, in_step, session::Session};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::platform::{Bootstrap, Term, agree};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,10 @@ impl Communicator {
                     &[Term::new("the number of live handles", handles)],
                     Ok(()),
                 ) {
-                    Err(error) if self.failure_to_come().is_none() => Err(error),
+                    // Others may know of it already and be gone: it is the same error for all, which releases nothing.
+                    Err(error) if error.kind != Kind::Communication || self.failure_to_come().is_none() => {
+                        Err(error)
+                    }
                     agreed => {
                         let released = agreed.and_then(|()| self.release_all(Some(&session)));
                         let met = released.and_then(|()| agree(&session, &[], Ok(())));

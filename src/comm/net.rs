@@ -449,6 +449,7 @@ impl Receiver for Net {
                     if rank != self.rank && state.left.is_none() {
                         state.left = Some(rank);
                     }
+                    state.goodbyes[rank] = true;
                 }
                 self.peer_left(rank);
                 self.wake();
@@ -473,11 +474,14 @@ impl Receiver for Net {
 
     fn closed(&self, tag: usize, why: String) {
         let expected = {
-            let state = self.state();
+            let mut state = self.state();
+            // Without the hub nobody tells of more goodbyes.
+            state.all_gone |= self.rank != 0 && state.goodbyes[tag];
             state.all_gone || state.goodbyes[tag]
         };
-        if !expected {
-            self.break_with(self.dead(tag, &why));
+        match expected {
+            true => self.wake(),
+            false => self.break_with(self.dead(tag, &why)),
         }
     }
 }

@@ -60,7 +60,7 @@ impl Session<'_> {
         }
         let ahead = behind.for_too_long(&*self.comm.platform, meeting?.notes())?;
         let what = format!(
-            "{} waits for rank {ahead}, whose GPU waits for a call on this communicator that this rank left out",
+            "{} waits for rank {ahead}, whose GPU may wait for a call on this communicator that this rank left out",
             self.operation
         );
         self.break_off(&Error::new(Kind::Logic, what));

@@ -120,7 +120,7 @@ impl Memory {
         };
         let mine = if self.is_live() { Ok(()) } else { Err(self.dead()) };
         if let Err(error) = agree(&session, &[Term::new("the handle", self.number())], mine) {
-            let broken = session.failure().is_some();
+            let broken = error.kind == Kind::Communication && session.failure().is_some();
             drop(session);
             return Err(if broken { self.abandon(error) } else { error });
         }

@@ -240,8 +240,10 @@ fn together(
     work: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let met = meet(session, stream)?;
-    let worked = checked.and(met).and_then(|()| work());
-    // It has been waited for.
-    let worked = worked.and_then(|()| session.communicator().check_all_came(stream));
+    let worked = checked.and(met).and_then(|()| {
+        let worked = work();
+        // It has been waited for; what was read after a wait in vain may be anything.
+        session.communicator().check_all_came(stream).and(worked)
+    });
     worked.and(meet(session, stream)?)
 }

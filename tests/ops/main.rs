@@ -24,7 +24,7 @@ fn everything_again_by_exchange() {
 /// Finalize drops what other tests of the process have not used yet.
 #[test]
 fn left_out_one_after_the_other() {
-    world::one_after_the_other("left_out::", 13);
+    world::one_after_the_other("left_out::", 15);
 }
 
 #[test]
