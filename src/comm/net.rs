@@ -449,7 +449,9 @@ impl Receiver for Net {
                     if rank != self.rank && state.left.is_none() {
                         state.left = Some(rank);
                     }
-                    state.goodbyes[rank] = true;
+                    if let Some(said) = state.goodbyes.get_mut(rank) {
+                        *said = true;
+                    }
                 }
                 self.peer_left(rank);
                 self.wake();
