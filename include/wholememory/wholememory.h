@@ -264,7 +264,8 @@ enum wholememory_error_code_t wholememory_create_communicator(wholememory_comm_t
  * Splits a communicator: ranks of equal `color` make a new one, ordered by (`key`, parent rank). Collective over the parent,
  * also for ranks with `WHOLEMEMORY_SPILT_NO_COLOR`, which get `*new_comm = NULL`. The new communicator may outlive its parent.
  *
- * Errors: INVALID_INPUT for NULL, dead or foreign objects; INVALID_VALUE for a color below -1.
+ * Errors: INVALID_INPUT for NULL, dead or foreign objects; INVALID_VALUE for a color below -1; COMMUNICATION_ERROR
+ * and LOGIC_ERROR as `wholememory_communicator_barrier`.
  */
 enum wholememory_error_code_t wholememory_split_communicator(wholememory_comm_t *new_comm,
                                                              wholememory_comm_t comm,
@@ -320,7 +321,8 @@ bool wholememory_communicator_is_bind_to_nvshmem(wholememory_comm_t comm);
  * Sets who moves the rows of DISTRIBUTED handles made later. Collective, the same value on all ranks.
  *
  * Errors: INVALID_INPUT for NULL, dead or foreign communicators; INVALID_VALUE for NONE, unknown values and values that
- * differ; LOGIC_ERROR while a DISTRIBUTED handle lives; NOT_SUPPORTED for NVSHMEM in a build without it.
+ * differ; LOGIC_ERROR while a DISTRIBUTED handle lives; NOT_SUPPORTED for NVSHMEM in a build without it; COMMUNICATION_ERROR and
+ * LOGIC_ERROR as `wholememory_communicator_barrier`.
  */
 enum wholememory_error_code_t wholememory_communicator_set_distributed_backend(wholememory_comm_t comm,
                                                                                enum wholememory_distributed_backend_t distributed_backend);
@@ -359,7 +361,7 @@ bool wholememory_is_intra_mnnvl_communicator(wholememory_comm_t comm);
  *
  * Errors, the same on every rank: INVALID_INPUT for a NULL output; INVALID_VALUE for a granularity of 0 or one
  * that does not divide the size, a bad partition, unknown type or location, values that differ between ranks;
- * NOT_SUPPORTED where `wholememory_communicator_support_type_location` says so; OUT_OF_MEMORY; COMMUNICATION_ERROR. A rank whose communicator is NULL,
+ * NOT_SUPPORTED where `wholememory_communicator_support_type_location` says so; OUT_OF_MEMORY; COMMUNICATION_ERROR; LOGIC_ERROR for ranks found in different calls. A rank whose communicator is NULL,
  * dead or foreign gets INVALID_INPUT alone and takes no part.
  */
 enum wholememory_error_code_t wholememory_malloc(wholememory_handle_t *wholememory_handle_ptr,
@@ -511,7 +513,7 @@ enum wholememory_error_code_t wholememory_get_rank_partition_offsets(size_t *ran
  * Errors, the same on every rank: INVALID_INPUT for freed handles, a record of 0 bytes or one that does not fit its
  * slot, a slot that does not divide the granularity, a count outside [0, 65535], a file that is NULL, missing, unreadable,
  * a directory, or not a multiple of the record; INVALID_VALUE for more records than slots and for a
- * negative `round_robin_size`; LOGIC_ERROR for file lists that differ; SYSTEM_ERROR for a failed read; COMMUNICATION_ERROR. A rank
+ * negative `round_robin_size`; LOGIC_ERROR for file lists that differ and ranks found in different calls; SYSTEM_ERROR for a failed read; COMMUNICATION_ERROR. A rank
  * whose handle is NULL or foreign, or gone with its communicator, gets INVALID_INPUT alone and takes no part.
  */
 enum wholememory_error_code_t wholememory_load_from_file(wholememory_handle_t wholememory_handle,

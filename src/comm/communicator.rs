@@ -359,7 +359,7 @@ impl Communicator {
             operation,
             held,
         };
-        session.is_in_step();
+        session.tell_step();
         Ok(session)
     }
 

@@ -95,7 +95,7 @@ impl Communicator {
 
     fn begin_to_leave(&self) {
         if let (Some(net), true) = (&self.net, self.is_ours()) {
-            net.begin_to_leave(in_step::last_count(&*self.platform));
+            net.begin_to_leave(in_step::own_count(&*self.platform));
         }
     }
 

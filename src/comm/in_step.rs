@@ -2,7 +2,7 @@
 //! others have come, so one that a rank left out is noticed where ranks meet on the host next: a rank that waited for its GPU
 //! there would wait for ever. One that waits for its GPU before it comes there is noticed by those of its host who wait for it.
 
-use crate::error::{Error, Kind, Result, ensure};
+use crate::error::{Error, Kind, Result, fail};
 use crate::platform::Platform;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 pub const UNKNOWN: u64 = u64::MAX;
 const COUNT_BYTES: usize = size_of::<u64>();
 
-fn own_count(platform: &dyn Platform) -> u64 {
+/// The meetings that this rank has come to, as others are told.
+pub fn own_count(platform: &dyn Platform) -> u64 {
     platform.meetings_so_far().unwrap_or(UNKNOWN)
 }
 
@@ -32,8 +33,7 @@ pub fn checked(operation: &str, mut values: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>
         value.drain(..COUNT_BYTES);
     }
     if let Some((ahead, behind)) = apart(&counts) {
-        ensure!(
-            false,
+        fail!(
             Logic,
             "{operation}: rank {behind} left out a call on this communicator that rank {ahead} made, whose GPU waits for it: their streams \
              have met {} and {} times; every rank must make every collective call; rank {behind} still can",
@@ -82,11 +82,6 @@ impl Behind {
         let patience = [PATIENCE_BETWEEN_CALLS, PATIENCE][(note % 2) as usize];
         (now - since >= patience).then_some(rank)
     }
-}
-
-/// What a rank that is about to leave tells the others: the meetings that it has come to, of which there will be no more.
-pub fn last_count(platform: &dyn Platform) -> u64 {
-    own_count(platform)
 }
 
 /// True if this rank has come to as many meetings as one with that last count, or more.

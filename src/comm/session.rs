@@ -35,7 +35,7 @@ impl Session<'_> {
     }
 
     /// Where streams meet: lets the others know of the call, and how many meetings this rank has come to.
-    pub fn is_in_step(&self) {
+    pub fn tell_step(&self) {
         self.leave_note(true);
         if let Some(net) = &self.comm.net {
             net.end_vain_waits();

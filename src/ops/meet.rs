@@ -32,7 +32,7 @@ fn meet_by(
     if platform.meets_on_streams() {
         return match on_streams(platform) {
             Ok(()) => {
-                session.is_in_step();
+                session.tell_step();
                 Ok(Ok(()))
             }
             Err(error) => {

@@ -458,7 +458,7 @@ fn a_meeting_begun_while_a_rank_leaves_ends() {
             entered.wait();
             std::thread::sleep(Duration::from_millis(200));
             r.platform.meet(Stream(4)).unwrap();
-            session.is_in_step();
+            session.tell_step();
             r.platform.synchronize(Stream(4)).unwrap();
         }
         depart_all(&[r.comm.clone(), other.comm.clone()]);

@@ -102,7 +102,8 @@ pub unsafe extern "C" fn wholememory_create_communicator(
 /// Splits a communicator: ranks of equal `color` make a new one, ordered by (`key`, parent rank). Collective over the parent,
 /// also for ranks with `WHOLEMEMORY_SPILT_NO_COLOR`, which get `*new_comm = NULL`. The new communicator may outlive its parent.
 ///
-/// Errors: INVALID_INPUT for NULL, dead or foreign objects; INVALID_VALUE for a color below -1.
+/// Errors: INVALID_INPUT for NULL, dead or foreign objects; INVALID_VALUE for a color below -1; COMMUNICATION_ERROR
+/// and LOGIC_ERROR as `wholememory_communicator_barrier`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_split_communicator(
     new_comm: *mut wholememory_comm_t,
@@ -250,7 +251,8 @@ pub unsafe extern "C" fn wholememory_communicator_is_bind_to_nvshmem(comm: whole
 /// Sets who moves the rows of DISTRIBUTED handles made later. Collective, the same value on all ranks.
 ///
 /// Errors: INVALID_INPUT for NULL, dead or foreign communicators; INVALID_VALUE for NONE, unknown values and values that
-/// differ; LOGIC_ERROR while a DISTRIBUTED handle lives; NOT_SUPPORTED for NVSHMEM in a build without it.
+/// differ; LOGIC_ERROR while a DISTRIBUTED handle lives; NOT_SUPPORTED for NVSHMEM in a build without it; COMMUNICATION_ERROR and
+/// LOGIC_ERROR as `wholememory_communicator_barrier`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_communicator_set_distributed_backend(
     comm: wholememory_comm_t,

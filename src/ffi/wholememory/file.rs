@@ -25,7 +25,7 @@ use std::path::PathBuf;
 /// Errors, the same on every rank: INVALID_INPUT for freed handles, a record of 0 bytes or one that does not fit its
 /// slot, a slot that does not divide the granularity, a count outside [0, 65535], a file that is NULL, missing, unreadable,
 /// a directory, or not a multiple of the record; INVALID_VALUE for more records than slots and for a
-/// negative `round_robin_size`; LOGIC_ERROR for file lists that differ; SYSTEM_ERROR for a failed read; COMMUNICATION_ERROR. A rank
+/// negative `round_robin_size`; LOGIC_ERROR for file lists that differ and ranks found in different calls; SYSTEM_ERROR for a failed read; COMMUNICATION_ERROR. A rank
 /// whose handle is NULL or foreign, or gone with its communicator, gets INVALID_INPUT alone and takes no part.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_load_from_file(
