@@ -184,12 +184,12 @@ wholememory_error_code_t wholememory_embedding_gather(wholememory_embedding_t wh
  * their gradients, in runs of 512 whose sums are summed in turn. `p_env_fns` may be NULL. The work is ordered on the stream and may still run on
  * return; other ranks see the rows after a barrier that follows its end. `adjust_cache` and `stream_int` are those of `wholememory_embedding_gather`.
  *
- * Errors (on the failing rank alone; the others go on without it): INVALID_INPUT for NULL, dead or foreign objects, an embedding without optimizer,
- * wrong shapes or dtypes, data that cannot be reached, gradients with other columns than those of the lowest rank that has some; LOGIC_ERROR for
- * gradients that are not as many as indices and for data that is not aligned to its elements; INVALID_VALUE for spans that leave the address
- * space; CUDA_ERROR. On all ranks: OUT_OF_MEMORY; SYSTEM_ERROR for want of descriptors; LOGIC_ERROR if they pass different embeddings or one that a rank has destroyed;
- * COMMUNICATION_ERROR. A NULL or foreign embedding, or one without an optimizer, names no ranks: that rank takes no part, and the others wait for its
- * next collective call.
+ * Errors (on the failing rank alone; the others go on without it): INVALID_INPUT for NULL, dead or foreign objects, an embedding without
+ * optimizer, wrong shapes or dtypes, data that cannot be reached, gradients with other columns than those of the lowest rank that has
+ * some; LOGIC_ERROR for gradients that are not as many as indices and for data that is not aligned to its elements; INVALID_VALUE for
+ * spans that leave the address space; CUDA_ERROR. On all ranks: OUT_OF_MEMORY; SYSTEM_ERROR for want of descriptors; LOGIC_ERROR if they
+ * pass different embeddings or one that a rank has destroyed; COMMUNICATION_ERROR. A NULL or foreign embedding, or one without an
+ * optimizer, names no ranks: that rank takes no part, and the others wait for its next collective call.
  */
 wholememory_error_code_t wholememory_embedding_gather_gradient_apply(wholememory_embedding_t wholememory_embedding,
                                                                      wholememory_tensor_t indices,
@@ -206,10 +206,11 @@ wholememory_error_code_t wholememory_embedding_gather_gradient_apply(wholememory
 const char *const *wholememory_embedding_get_optimizer_state_names(wholememory_embedding_t wholememory_embedding);
 
 /**
- * The state `name` as a FLOAT tensor: [rows, columns], or [rows, 2] for beta12t (beta1^t and beta2^t of each row; DISTRIBUTED, DEVICE). It can be loaded and
- * stored, belongs to the embedding and goes with it. States may share a handle: `storage_offset` and `strides[0]` of the tensor say where its rows are.
- * For files: `memory_offset` is storage_offset * 4, `memory_entry_size` strides[0] * 4, `file_entry_size` columns * 4 (in an embedding of 6 columns with m and v,
- * v has storage_offset 8 and strides[0] 16, so 32, 64 and 24). NULL for unknown names, without an optimizer, and for NULL, dead or foreign embeddings.
+ * The state `name` as a FLOAT tensor: [rows, columns], or [rows, 2] for beta12t (beta1^t and beta2^t of each row; DISTRIBUTED, DEVICE). It
+ * can be loaded and stored, belongs to the embedding and goes with it. States may share a handle: `storage_offset` and `strides[0]` of the
+ * tensor say where its rows are. For files: `memory_offset` is storage_offset * 4, `memory_entry_size` strides[0] * 4, `file_entry_size`
+ * columns * 4 (in an embedding of 6 columns with m and v, v has storage_offset 8 and strides[0] 16, so 32, 64 and 24). NULL for unknown
+ * names, without an optimizer, and for NULL, dead or foreign embeddings.
  */
 wholememory_tensor_t wholememory_embedding_get_optimizer_state(wholememory_embedding_t wholememory_embedding,
                                                                const char *name);

@@ -14,10 +14,9 @@
 /**
  * How code on a device or the host reaches all partitions of a handle (`device_reference.cuh` reads it).
  *
- * `stride` 0: `pointer` is the base of one range. Else `pointer` is an array of `world_size` base pointers and
- * `rank_memory_offsets` an array of `world_size` + 1 byte offsets, both readable where kernels run (on the CUDA platform that is device memory, which the host
- * must not read); with `same_chunk` every
- * rank but the last non-empty ones holds exactly `stride` bytes, so rank = byte offset / `stride`.
+ * `stride` 0: `pointer` is the base of one range. Else `pointer` is an array of `world_size` base pointers and `rank_memory_offsets` an
+ * array of `world_size` + 1 byte offsets, both readable where kernels run (on the CUDA platform that is device memory, which the host must
+ * not read); with `same_chunk` every rank but the last non-empty ones holds exactly `stride` bytes, so rank = byte offset / `stride`.
  */
 typedef struct wholememory_gref_t {
   void *pointer;

@@ -23,9 +23,10 @@ extern "C" {
  *
  * Shapes: targets [t] and neighbours [n] of INT or INT64, both the same; mapping [n] of INT, or a tensor of dim 0 or over NULL if not wanted.
  *
- * Errors: INVALID_INPUT for NULL, dead or foreign tensors, wrong shapes, a mapping that is not INT or too short, ids that are not integers of 32 or 64 bits,
- * data that cannot be reached, a NULL context, and `p_env_fns` NULL or without a function that is needed; LOGIC_ERROR for strides other than 1 and dtypes that differ; INVALID_VALUE for 2^31 ids or
- * more; NOT_SUPPORTED while the stream records a graph; OUT_OF_MEMORY; CUDA_ERROR. Nothing is written then.
+ * Errors: INVALID_INPUT for NULL, dead or foreign tensors, wrong shapes, a mapping that is not INT or too short, ids that are not integers
+ * of 32 or 64 bits, data that cannot be reached, a NULL context, and `p_env_fns` NULL or without a function that is needed; LOGIC_ERROR
+ * for strides other than 1 and dtypes that differ; INVALID_VALUE for 2^31 ids or more; NOT_SUPPORTED while the stream records a graph;
+ * OUT_OF_MEMORY; CUDA_ERROR. Nothing is written then.
  */
 wholememory_error_code_t graph_append_unique(wholememory_tensor_t target_nodes_tensor,
                                              wholememory_tensor_t neighbor_nodes_tensor,
@@ -40,9 +41,9 @@ wholememory_error_code_t graph_append_unique(wholememory_tensor_t target_nodes_t
  *
  * Shapes, all INT: row pointers [R + 1], columns [E], output row pointers [R + 1], output columns [E + R].
  *
- * Errors: INVALID_INPUT for NULL, dead or foreign tensors, other dims and dtypes, no row pointers, outputs that are too short, data that cannot be reached;
- * LOGIC_ERROR for strides other than 1; INVALID_VALUE for results that INT cannot number and, on the CPU platform, for row pointers that decrease or leave the columns
- * (nothing is written then; on GPUs the columns of such rows are left out).
+ * Errors: INVALID_INPUT for NULL, dead or foreign tensors, other dims and dtypes, no row pointers, outputs that are too short, data that
+ * cannot be reached; LOGIC_ERROR for strides other than 1; INVALID_VALUE for results that INT cannot number and, on the CPU platform, for
+ * row pointers that decrease or leave the columns (nothing is written then; on GPUs the columns of such rows are left out).
  */
 wholememory_error_code_t csr_add_self_loop(wholememory_tensor_t csr_row_ptr_tensor,
                                            wholememory_tensor_t csr_col_ptr_tensor,

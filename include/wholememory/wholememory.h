@@ -249,11 +249,13 @@ enum wholememory_error_code_t wholememory_create_unique_id(struct wholememory_un
 
 /**
  * Makes a communicator of `size` ranks, this one being `rank`. Collective over the `size` callers that hold the same id, be they
- * processes or threads. `*comm` is the caller's until `wholememory_destroy_communicator` or finalize.
+ * processes or threads. `*comm` is the caller's until `wholememory_destroy_communicator` or finalize. On the CUDA platform it uses the
+ * device that is current for its caller here (`cudaSetDevice`); which one is current in later calls does not matter to it.
  *
- * Errors: INVALID_INPUT for NULL; INVALID_VALUE for a rank outside [0, size), a rank that is there twice, sizes that
- * differ, an id used before (also by a call that failed), WHOLEMEMORY_PLATFORM, _ROUTE or _TRANSPORT with an unknown value; COMMUNICATION_ERROR if a rank does not come or dies; NOT_SUPPORTED for ranks that
- * cannot work together (the text says why).
+ * Errors: INVALID_INPUT for NULL; INVALID_VALUE for a rank outside [0, size), a rank that is there twice, sizes that differ, an id used
+ * before (also by a call that failed), WHOLEMEMORY_PLATFORM, _ROUTE or _TRANSPORT with an unknown value, a _ROUTE or _TRANSPORT that
+ * differs between ranks; COMMUNICATION_ERROR if a rank does not come or dies; NOT_SUPPORTED for ranks that cannot work together (the text
+ * says why).
  */
 enum wholememory_error_code_t wholememory_create_communicator(wholememory_comm_t *comm,
                                                               struct wholememory_unique_id_t unique_id,
@@ -359,10 +361,10 @@ bool wholememory_is_intra_mnnvl_communicator(wholememory_comm_t comm);
  * Content is zero for HOST and on the CPU platform, else undefined. The handle is the caller's until
  * `wholememory_free`; it dies with its communicator. `*wholememory_handle_ptr` is written only on success. A size of 0 gives a handle without memory.
  *
- * Errors, the same on every rank: INVALID_INPUT for a NULL output; INVALID_VALUE for a granularity of 0 or one
- * that does not divide the size, a bad partition, unknown type or location, values that differ between ranks;
- * NOT_SUPPORTED where `wholememory_communicator_support_type_location` says so; OUT_OF_MEMORY; COMMUNICATION_ERROR; LOGIC_ERROR for ranks found in different calls. A rank whose communicator is NULL,
- * dead or foreign gets INVALID_INPUT alone and takes no part.
+ * Errors, the same on every rank: INVALID_INPUT for a NULL output; INVALID_VALUE for a granularity of 0 or one that does not divide the
+ * size, a bad partition, unknown type or location, values that differ between ranks; NOT_SUPPORTED where
+ * `wholememory_communicator_support_type_location` says so; OUT_OF_MEMORY; COMMUNICATION_ERROR; LOGIC_ERROR for ranks found in different
+ * calls. A rank whose communicator is NULL, dead or foreign gets INVALID_INPUT alone and takes no part.
  */
 enum wholememory_error_code_t wholememory_malloc(wholememory_handle_t *wholememory_handle_ptr,
                                                  size_t total_size,
@@ -510,11 +512,11 @@ enum wholememory_error_code_t wholememory_get_rank_partition_offsets(size_t *ran
  *
  * Environment, read on each call: `WG_LOAD_BUFFER_SIZE_MB`, `WG_LOAD_THREADS_PER_RANK`, `WG_LOAD_USE_DIRECTIO`.
  *
- * Errors, the same on every rank: INVALID_INPUT for freed handles, a record of 0 bytes or one that does not fit its
- * slot, a slot that does not divide the granularity, a count outside [0, 65535], a file that is NULL, missing, unreadable,
- * a directory, or not a multiple of the record; INVALID_VALUE for more records than slots and for a
- * negative `round_robin_size`; LOGIC_ERROR for file lists that differ and ranks found in different calls; SYSTEM_ERROR for a failed read; COMMUNICATION_ERROR. A rank
- * whose handle is NULL or foreign, or gone with its communicator, gets INVALID_INPUT alone and takes no part.
+ * Errors, the same on every rank: INVALID_INPUT for freed handles, a record of 0 bytes or one that does not fit its slot, a slot that does
+ * not divide the granularity, a count outside [0, 65535], a file that is NULL, missing, unreadable, a directory, or not a multiple of the
+ * record; INVALID_VALUE for more records than slots and for a negative `round_robin_size`; LOGIC_ERROR for file lists that differ and
+ * ranks found in different calls; SYSTEM_ERROR for a failed read; COMMUNICATION_ERROR. A rank whose handle is NULL or foreign, or gone
+ * with its communicator, gets INVALID_INPUT alone and takes no part.
  */
 enum wholememory_error_code_t wholememory_load_from_file(wholememory_handle_t wholememory_handle,
                                                          size_t memory_offset,

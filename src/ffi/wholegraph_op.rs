@@ -63,19 +63,21 @@ fn sample(environment: Environment, call: Call) -> wholememory_error_code_t {
 /// where that is 0 or less or a center has no more. The same seed and list of centers give the same neighbours in the same order on every
 /// platform, memory type and number of ranks. Collective where the graph is DISTRIBUTED or HIERARCHY, also without centers.
 ///
-/// Shapes: row pointers [V + 1] of INT64; columns of INT or INT64; centers [c] of INT or INT64; offsets [c + 1] of INT, c below 2^31 - 1: neighbours of center i
-/// are at `offset[i]` to `offset[i + 1]` of the outputs. The parts of the graph are all mapped (CONTINUOUS, CHUNKED, plain), or all DISTRIBUTED, or all
-/// HIERARCHY; tensors over a part of a handle are sampled as they are. Centres and offsets lie in plain memory or a CONTINUOUS handle.
-/// Outputs, each from `output_fns.malloc_fn` with DEVICE and the final size, also for size 0: neighbours (required, dtype of the columns), place of the center in
-/// the list (INT), edge (INT64: its place in the columns); a NULL context is not wanted. They are asked for in this order, edges first for DISTRIBUTED and HIERARCHY.
-/// The work is ordered on `stream`; the host waits once, for the size of the outputs (more often where rows are exchanged).
+/// Shapes: row pointers [V + 1] of INT64; columns of INT or INT64; centers [c] of INT or INT64; offsets [c + 1] of INT, c below 2^31 - 1:
+/// neighbours of center i are at `offset[i]` to `offset[i + 1]` of the outputs. The parts of the graph are all mapped (CONTINUOUS, CHUNKED,
+/// plain), or all DISTRIBUTED, or all HIERARCHY; tensors over a part of a handle are sampled as they are. Centres and offsets lie in plain
+/// memory or a CONTINUOUS handle. Outputs, each from `output_fns.malloc_fn` with DEVICE and the final size, also for size 0: neighbours
+/// (required, dtype of the columns), place of the center in the list (INT), edge (INT64: its place in the columns); a NULL context is not
+/// wanted. They are asked for in this order, edges first for DISTRIBUTED and HIERARCHY. The work is ordered on `stream`; the host waits
+/// once, for the size of the outputs (more often where rows are exchanged).
 ///
-/// Errors (on the failing rank alone; the others go on without it; nothing is written): INVALID_INPUT for NULL, dead or foreign tensors, tensors of other than one
-/// dimension, parts on different kinds of memory, unsupported dtypes, too few offsets, data that cannot be reached, a NULL context, `p_env_fns` NULL or without a function that is needed; LOGIC_ERROR for
-/// strides other than 1, for other dtypes of row pointers and offsets, and on all ranks for graphs that differ between them; INVALID_VALUE for centers that are no nodes, row
-/// pointers of centers that decrease or leave the columns, and 2^31 outputs or more; NOT_SUPPORTED while the stream records a graph; OUT_OF_MEMORY; CUDA_ERROR;
-/// COMMUNICATION_ERROR. Where the tensors of the graph are all NULL or foreign (or destroyed, not always), they name no ranks: that rank takes no part, and the
-/// others wait for its next collective call.
+/// Errors (on the failing rank alone; the others go on without it; nothing is written): INVALID_INPUT for NULL, dead or foreign tensors,
+/// tensors of other than one dimension, parts on different kinds of memory, unsupported dtypes, too few offsets, data that cannot be
+/// reached, a NULL context, `p_env_fns` NULL or without a function that is needed; LOGIC_ERROR for strides other than 1, for other dtypes
+/// of row pointers and offsets, and on all ranks for graphs that differ between them; INVALID_VALUE for centers that are no nodes, row
+/// pointers of centers that decrease or leave the columns, and 2^31 outputs or more; NOT_SUPPORTED while the stream records a graph;
+/// OUT_OF_MEMORY; CUDA_ERROR; COMMUNICATION_ERROR. Where the tensors of the graph are all NULL or foreign (or destroyed, not always), they
+/// name no ranks: that rank takes no part, and the others wait for its next collective call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn wholegraph_csr_unweighted_sample_without_replacement(
     wm_csr_row_ptr_tensor: wholememory_tensor_t,
@@ -112,9 +114,10 @@ pub unsafe extern "C-unwind" fn wholegraph_csr_unweighted_sample_without_replace
     )
 }
 
-/// As `wholegraph_csr_unweighted_sample_without_replacement`, each neighbour with a chance by its weight: FLOAT or DOUBLE, at least one for each column. Neighbours of
-/// a choice come with the best first. Those of weights that are not above 0 come only after all others, in the order of their edges.
-/// Choices agree between platforms up to neighbours whose keys differ by no more than the last places of the logarithm.
+/// As `wholegraph_csr_unweighted_sample_without_replacement`, each neighbour with a chance by its weight: FLOAT or DOUBLE, at least one for
+/// each column. Neighbours of a choice come with the best first. Those of weights that are not above 0 come only after all others, in the
+/// order of their edges. Choices agree between platforms up to neighbours whose keys differ by no more than the last places of the
+/// logarithm.
 ///
 /// Errors: those, and INVALID_INPUT for fewer weights than columns.
 #[unsafe(no_mangle)]
@@ -154,8 +157,9 @@ pub unsafe extern "C-unwind" fn wholegraph_csr_weighted_sample_without_replaceme
     )
 }
 
-/// Fills `output` ([n] of INT or INT64 in host memory) with the non-negative integers that the samplers draw from this seed and
-/// subsequence (the number of one of the streams of random numbers that a seed has). Local. INVALID_INPUT for NULL, dead or foreign tensors, other shapes and dtypes, and memory that cannot be reached.
+/// Fills `output` ([n] of INT or INT64 in host memory) with the non-negative integers that the samplers draw from this seed and subsequence
+/// (the number of one of the streams of random numbers that a seed has). Local. INVALID_INPUT for NULL, dead or foreign tensors, other
+/// shapes and dtypes, and memory that cannot be reached.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn generate_random_positive_int_cpu(
     random_seed: i64,

@@ -31,9 +31,9 @@ pub type wholememory_tensor_t = *mut wholememory_tensor_;
 
 /// Allocates memory for a tensor of one or two dimensions and makes the tensor, which owns it. Collective over `comm`.
 ///
-/// Rows take `strides[0]` elements and are never divided between ranks. `tensor_entry_partition` gives the rows of each
-/// rank (world size values above 0, summing to the rows); NULL (the default in C++) is the default plan of
-/// `wholememory_malloc`. `*wholememory_tensor` is the caller's until `wholememory_destroy_tensor`; it is written only on success. Tensors of 0 rows are allowed.
+/// Rows take `strides[0]` elements and are never divided between ranks. `tensor_entry_partition` gives the rows of each rank (world size
+/// values above 0, summing to the rows); NULL (the default in C++) is the default plan of `wholememory_malloc`. `*wholememory_tensor` is
+/// the caller's until `wholememory_destroy_tensor`; it is written only on success. Tensors of 0 rows are allowed.
 ///
 /// Errors, the same on every rank: INVALID_INPUT for a NULL output or description, a dim not 1 or 2, an offset not 0, a last stride not
 /// 1, a dtype that is none; INVALID_VALUE for rows longer than their stride, negative sizes, sizes that

@@ -75,11 +75,13 @@ pub unsafe extern "C" fn wholememory_create_unique_id(
 }
 
 /// Makes a communicator of `size` ranks, this one being `rank`. Collective over the `size` callers that hold the same id, be they
-/// processes or threads. `*comm` is the caller's until `wholememory_destroy_communicator` or finalize.
+/// processes or threads. `*comm` is the caller's until `wholememory_destroy_communicator` or finalize. On the CUDA platform it uses the
+/// device that is current for its caller here (`cudaSetDevice`); which one is current in later calls does not matter to it.
 ///
-/// Errors: INVALID_INPUT for NULL; INVALID_VALUE for a rank outside [0, size), a rank that is there twice, sizes that
-/// differ, an id used before (also by a call that failed), WHOLEMEMORY_PLATFORM, _ROUTE or _TRANSPORT with an unknown value; COMMUNICATION_ERROR if a rank does not come or dies; NOT_SUPPORTED for ranks that
-/// cannot work together (the text says why).
+/// Errors: INVALID_INPUT for NULL; INVALID_VALUE for a rank outside [0, size), a rank that is there twice, sizes that differ, an id used
+/// before (also by a call that failed), WHOLEMEMORY_PLATFORM, _ROUTE or _TRANSPORT with an unknown value, a _ROUTE or _TRANSPORT that
+/// differs between ranks; COMMUNICATION_ERROR if a rank does not come or dies; NOT_SUPPORTED for ranks that cannot work together (the text
+/// says why).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_create_communicator(
     comm: *mut wholememory_comm_t,

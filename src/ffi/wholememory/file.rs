@@ -22,11 +22,11 @@ use std::path::PathBuf;
 ///
 /// Environment, read on each call: `WG_LOAD_BUFFER_SIZE_MB`, `WG_LOAD_THREADS_PER_RANK`, `WG_LOAD_USE_DIRECTIO`.
 ///
-/// Errors, the same on every rank: INVALID_INPUT for freed handles, a record of 0 bytes or one that does not fit its
-/// slot, a slot that does not divide the granularity, a count outside [0, 65535], a file that is NULL, missing, unreadable,
-/// a directory, or not a multiple of the record; INVALID_VALUE for more records than slots and for a
-/// negative `round_robin_size`; LOGIC_ERROR for file lists that differ and ranks found in different calls; SYSTEM_ERROR for a failed read; COMMUNICATION_ERROR. A rank
-/// whose handle is NULL or foreign, or gone with its communicator, gets INVALID_INPUT alone and takes no part.
+/// Errors, the same on every rank: INVALID_INPUT for freed handles, a record of 0 bytes or one that does not fit its slot, a slot that does
+/// not divide the granularity, a count outside [0, 65535], a file that is NULL, missing, unreadable, a directory, or not a multiple of the
+/// record; INVALID_VALUE for more records than slots and for a negative `round_robin_size`; LOGIC_ERROR for file lists that differ and
+/// ranks found in different calls; SYSTEM_ERROR for a failed read; COMMUNICATION_ERROR. A rank whose handle is NULL or foreign, or gone
+/// with its communicator, gets INVALID_INPUT alone and takes no part.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_load_from_file(
     wholememory_handle: wholememory_handle_t,

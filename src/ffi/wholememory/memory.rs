@@ -65,10 +65,10 @@ pub type wholememory_handle_t = *mut wholememory_handle_;
 /// Content is zero for HOST and on the CPU platform, else undefined. The handle is the caller's until
 /// `wholememory_free`; it dies with its communicator. `*wholememory_handle_ptr` is written only on success. A size of 0 gives a handle without memory.
 ///
-/// Errors, the same on every rank: INVALID_INPUT for a NULL output; INVALID_VALUE for a granularity of 0 or one
-/// that does not divide the size, a bad partition, unknown type or location, values that differ between ranks;
-/// NOT_SUPPORTED where `wholememory_communicator_support_type_location` says so; OUT_OF_MEMORY; COMMUNICATION_ERROR; LOGIC_ERROR for ranks found in different calls. A rank whose communicator is NULL,
-/// dead or foreign gets INVALID_INPUT alone and takes no part.
+/// Errors, the same on every rank: INVALID_INPUT for a NULL output; INVALID_VALUE for a granularity of 0 or one that does not divide the
+/// size, a bad partition, unknown type or location, values that differ between ranks; NOT_SUPPORTED where
+/// `wholememory_communicator_support_type_location` says so; OUT_OF_MEMORY; COMMUNICATION_ERROR; LOGIC_ERROR for ranks found in different
+/// calls. A rank whose communicator is NULL, dead or foreign gets INVALID_INPUT alone and takes no part.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholememory_malloc(
     wholememory_handle_ptr: *mut wholememory_handle_t,
