@@ -161,7 +161,8 @@ wholememory_error_code_t wholememory_embedding_set_optimizer(wholememory_embeddi
  * `stream_int`: a `cudaStream_t` as an integer, 0 the default stream; ignored on the CPU platform.
  *
  * Collective over the embedding's communicator where the table or its cache is DISTRIBUTED, and for HIERARCHY tables; where there is a cache and
- * `adjust_cache` is true also over the cache's communicator. All these ranks pass the same `adjust_cache`. Else local.
+ * `adjust_cache` is true also over the cache's communicator. Else local. All these ranks pass the same embedding and `adjust_cache`: where
+ * they do not, they are told (LOGIC_ERROR) if they meet on one communicator; on two they wait for each other.
  *
  * Where ranks exchange ids or rows and one has no memory or descriptor for that: OUT_OF_MEMORY or SYSTEM_ERROR on all of them.
  *

@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, Result, ensure, fail};
 use crate::kinds::{Backend, Location, MemoryType};
 pub use crate::platform::TransportChoice;
 use crate::platform::locks::ForkMutex;
-use crate::platform::meeting::Meeting;
+use crate::platform::meeting::{Called, Meeting};
 use crate::platform::process::epoch;
 use crate::platform::window::Window;
 use crate::platform::{
@@ -229,7 +229,7 @@ impl Communicator {
         // Not entered: a quicker rank may have left again already, and its ranks have met here.
         let session = Session {
             comm: self,
-            operation,
+            called: operation.into(),
             held: locked(&self.collective),
         };
         let reach = self.platform.acquaint(&session, &self.topology.host_of)?;
@@ -344,6 +344,14 @@ impl Communicator {
     /// COMMUNICATION_ERROR naming the dead rank if the communicator is broken or this process is a forked child,
     /// INVALID_INPUT if it was destroyed.
     pub fn enter(&self, operation: &'static str) -> Result<Session<'_>> {
+        self.enter_as(operation.into())
+    }
+
+    /// [`enter`](Communicator::enter) for a call that has several ways to meet.
+    /// # Errors
+    /// Those of `enter`.
+    pub fn enter_as(&self, called: Called) -> Result<Session<'_>> {
+        let operation = called.operation;
         self.check_ours(operation)?;
         let held = locked(&self.collective);
         ensure!(
@@ -356,7 +364,7 @@ impl Communicator {
         }
         let session = Session {
             comm: self,
-            operation,
+            called,
             held,
         };
         session.tell_step();

@@ -4,6 +4,7 @@ use super::communicator::{Communicator, Ties};
 use super::in_step;
 use crate::error::{Error, Kind, Result, ensure};
 use crate::log::say_rank;
+use crate::platform::meeting::Called;
 use crate::platform::{Bootstrap, agree};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::MutexGuard;
@@ -12,7 +13,7 @@ use std::sync::MutexGuard;
 /// the middle of a call (by a callback of the caller) and goes on with it meets nobody: its parent does.
 pub struct Session<'a> {
     pub(super) comm: &'a Communicator,
-    pub(super) operation: &'static str,
+    pub(super) called: Called,
     pub(super) held: MutexGuard<'a, Ties>,
 }
 
@@ -61,7 +62,7 @@ impl Session<'_> {
         let ahead = behind.for_too_long(&*self.comm.platform, meeting?.notes())?;
         let what = format!(
             "{} waits for rank {ahead}, whose GPU may wait for a call on this communicator that this rank left out",
-            self.operation
+            self.called
         );
         self.break_off(&Error::new(Kind::Logic, what));
         self.comm.failure()
@@ -71,8 +72,8 @@ impl Session<'_> {
         let behind = in_step::Behind::default();
         let failure = || self.failure_to_come(&behind);
         match (&self.held.meeting, &self.comm.net) {
-            (Some(meeting), _) => meeting.all_gather(self.operation, mine, &failure),
-            (None, Some(net)) => net.all_gather(self.operation, mine),
+            (Some(meeting), _) => meeting.all_gather(self.called, mine, &failure),
+            (None, Some(net)) => net.all_gather(&self.called.to_string(), mine),
             (None, None) => Ok(vec![mine.to_vec()]),
         }
     }
@@ -95,11 +96,11 @@ impl Bootstrap for Session<'_> {
     }
 
     fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.comm.check_ours(self.operation)?;
+        self.comm.check_ours(self.called.operation)?;
         let platform = &*self.comm.platform;
         if platform.meets_on_streams() {
             let values = self.gather_of_all(&in_step::with_count(platform, mine))?;
-            return in_step::checked(self.operation, values);
+            return in_step::checked(self.called.operation, values);
         }
         self.gather_of_all(mine)
     }
@@ -108,12 +109,12 @@ impl Bootstrap for Session<'_> {
         if self.comm.platform.meets_on_streams() {
             return self.all_gather(&[]).map(drop);
         }
-        self.comm.check_ours(self.operation)?;
+        self.comm.check_ours(self.called.operation)?;
         let behind = in_step::Behind::default();
         let failure = || self.failure_to_come(&behind);
         match (&self.held.meeting, &self.comm.net) {
-            (Some(meeting), _) => meeting.barrier(self.operation, &failure),
-            (None, Some(net)) => net.all_gather(self.operation, &[]).map(drop),
+            (Some(meeting), _) => meeting.barrier(self.called, &failure),
+            (None, Some(net)) => net.all_gather(&self.called.to_string(), &[]).map(drop),
             (None, None) => Ok(()),
         }
     }

@@ -168,13 +168,16 @@ impl Embedding {
         let platform = self.comm.platform();
         for (memory, value) in [(&training.elements, 0.0), (&training.powers, 1.0)] {
             let Some(memory) = memory else { continue };
-            let own = memory.local()?;
-            let count = own.size_bytes / DType::Float.size_bytes();
+            // Keeps it mapped: the communicator may be destroyed meanwhile.
+            let lease = memory.mapped_bases()?;
+            let (rank, partition) = (self.comm.rank(), memory.partition());
+            let count = partition.size_bytes(rank) / DType::Float.size_bytes();
             platform
                 .learning()
-                .fill(own.address, count, value, Stream::default())?;
+                .fill(lease[rank], count, value, Stream::default())
+                .and_then(|()| platform.synchronize(Stream::default()))?;
         }
-        platform.synchronize(Stream::default())
+        Ok(())
     }
 
     /// The names of the optimizer's states; `None` without an optimizer.

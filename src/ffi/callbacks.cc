@@ -1,6 +1,6 @@
 // Calls the caller's memory functions and holds back the C++ exceptions they throw, which must not pass through the
 // library's Rust frames. The library ends its operation, gives back what it took, and throws the exception on as its last
-// act. A forced unwind (thread cancellation) cannot be held back and passes.
+// act. A forced unwind (pthread_exit) cannot be held back and passes.
 
 #include <cxxabi.h>
 

@@ -71,8 +71,9 @@ pub struct wholememory_output_memory_func_t {
     pub global_context: *mut c_void,
 }
 
-/// The functions of the caller that give an operation memory. Read during the call only. They may throw C++ exceptions: the
-/// operation ends, gives back its scratch, lets no other rank wait, and the exception goes on to its caller.
+/// The functions of the caller that give an operation memory. Read during the call only. They return, or throw C++ exceptions; to leave
+/// them by `pthread_exit` or `longjmp` ends the process or spoils it. Where they throw, the operation ends, gives back its scratch, lets no
+/// other rank wait, and the exception goes on to its caller.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct wholememory_env_func_t {

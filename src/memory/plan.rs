@@ -64,6 +64,16 @@ pub enum Route {
 }
 
 impl Route {
+    /// What ranks that meet by another one are told.
+    pub fn words(self) -> &'static str {
+        match self {
+            Route::Mapped => "nobody waits",
+            Route::Direct => "direct route",
+            Route::Exchange => "exchange route",
+            Route::Hierarchy => "hierarchy route",
+        }
+    }
+
     /// A forced `direct` holds where the ranks can map each other (for HIERARCHY: inside one node); elsewhere the exchanging
     /// route is taken, so that malloc refuses nothing that the capability answer promised.
     pub(super) fn choose(

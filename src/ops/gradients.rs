@@ -13,6 +13,7 @@ use crate::kinds::{AllocationType, DType};
 use crate::memory::{MappedBases, Memory};
 use crate::platform::caching::CacheView;
 use crate::platform::learning::{Lot, RoundRobin, Rule, Step};
+use crate::platform::meeting::Called;
 use crate::platform::{Indices, Launch, Rows, Stream};
 use crate::span::Address;
 use crate::tensor::Operand;
@@ -139,12 +140,24 @@ fn run(
         }
         _ => Ok(()),
     };
-    let session = comm.enter(NAME)?;
+    let session = comm.enter_as(Called {
+        operation: NAME,
+        way: match &learner.cache {
+            Some(_) => "with a cache",
+            None => "without a cache",
+        },
+    })?;
     let field = Field {
         platform,
         buffers,
         world: &session,
         launch,
+    };
+    // Lines of a cache change: what others of this rank and of other ranks read is read before, or after. Ranks meet so once they have
+    // met on the host, where those that are in another call are found.
+    let meets = || match &learner.cache {
+        Some(_) => meet(&session, stream),
+        None => Ok(Ok(())),
     };
     let work = |ordered: Result<()>| {
         if comm.size() == 1 {
@@ -167,16 +180,14 @@ fn run(
             Ok(delivered) => delivered,
             Err(error) => return own_failure.and(Err(error)),
         };
-        let stepped = ordered.and_then(|()| delivery.map_or(Ok(()), |delivery| step(&delivery)));
-        own_failure.and(sent).and(stepped)
+        let stepped = ordered
+            .and(meets()?)
+            .and_then(|()| delivery.map_or(Ok(()), |delivery| step(&delivery)));
+        let met = meets()?;
+        own_failure.and(sent).and(stepped).and(met)
     };
     let outcome = match &learner.cache {
-        // Lines change: what others of this rank and of other ranks read is read before, or after.
-        Some(Cached { cache, .. }) => cache.turns.change(platform, stream, |ordered| {
-            let met = meet(&session, stream)?;
-            let outcome = work(ordered.and(met));
-            outcome.and(meet(&session, stream)?)
-        }),
+        Some(Cached { cache, .. }) => cache.turns.change(platform, stream, work),
         None => work(Ok(())),
     };
     comm.window_was_used();

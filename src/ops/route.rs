@@ -15,6 +15,7 @@ use crate::kinds::{AllocationType, DType};
 use crate::log::say_rank;
 use crate::memory::{MappedBases, Memory, Route};
 use crate::platform::learning::RoundRobin;
+use crate::platform::meeting::Called;
 use crate::platform::{self, Indices, Launch, Platform, Stream, Transport};
 use crate::span::Address;
 use crate::tensor::{Operand, Storage};
@@ -180,7 +181,10 @@ impl Call<'_> {
             Ok(planned) => (planned, None),
             Err(error) => ((None, None), Some(error)),
         };
-        let session = comm.enter(self.name)?;
+        let session = comm.enter_as(Called {
+            operation: self.name,
+            way: memory.route().words(),
+        })?;
         let partitions = lease.as_deref().unwrap_or(&[]);
         let moved = match memory.route() {
             Route::Exchange => {

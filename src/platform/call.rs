@@ -1,27 +1,51 @@
-//! In which process a call of the C interface began. A callback of the caller may fork, and the child may go back into the call; the
-//! call is its parent's to finish, and what both of them write is shared.
+//! A call of the C interface: in which process it began, and that its thread is not cancelled in it. A callback of the caller may fork,
+//! and the child may go back into the call; the call is its parent's to finish, and what both of them write is shared.
 
 use super::process::epoch;
 use crate::error::{Result, ensure};
 use std::cell::Cell;
+use std::ffi::c_int;
+
+/// Of `pthread.h` on Linux.
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
 
 thread_local! {
     static BEGAN_IN: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// A call of this thread, until it is dropped; calls that callbacks make lie inside of it.
-pub struct Call(Option<u32>);
+/// A call of this thread, until it is dropped; calls that callbacks make lie inside of it. A `pthread_cancel` waits for its end: it would
+/// unwind the stack from inside a system call, which Rust answers by ending the process.
+pub struct Call {
+    outer: Option<u32>,
+    cancel_state: c_int,
+}
 
 impl Call {
     pub fn begin() -> Call {
-        Call(BEGAN_IN.replace(Some(epoch())))
+        Call {
+            outer: BEGAN_IN.replace(Some(epoch())),
+            cancel_state: set_cancel_state(PTHREAD_CANCEL_DISABLE),
+        }
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        BEGAN_IN.set(self.0);
+        BEGAN_IN.set(self.outer);
+        set_cancel_state(self.cancel_state);
     }
+}
+
+/// The state before.
+fn set_cancel_state(state: c_int) -> c_int {
+    let mut before = PTHREAD_CANCEL_DISABLE;
+    // SAFETY: writes one int to a place of this frame; concerns the calling thread alone.
+    unsafe { pthread_setcancelstate(state, &mut before) };
+    before
 }
 
 /// To be asked before shared memory is written (true of what runs outside of calls).

@@ -7,6 +7,8 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
+use std::fmt;
+use std::io::Write;
 use std::num::NonZero;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,9 +18,9 @@ use std::time::{Duration, Instant};
 const LINE_BYTES: usize = 128;
 const HEADER_BYTES: usize = 3 * LINE_BYTES;
 const SLOT_BYTES: usize = 8 << 10;
-const SLOT_HEADER_BYTES: usize = 64;
+const SLOT_HEADER_BYTES: usize = 128;
 const PAYLOAD_BYTES: usize = SLOT_BYTES - SLOT_HEADER_BYTES;
-const NAME_BYTES: usize = 48;
+const NAME_BYTES: usize = SLOT_HEADER_BYTES - 16;
 const YIELDS: usize = 8;
 /// How long a rank yields at most where every rank of the host has a core, and another one for its threads: to be woken takes
 /// longer than most ranks are late.
@@ -28,6 +30,30 @@ const TICK: rustix::time::Timespec = rustix::time::Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
+
+/// The call in which a rank meets the others. Calls whose ranks meet otherwise by what is passed (by the route of a table, with a cache
+/// or without) are of as many ways, so that ranks on different ones are told and none takes the other's meetings for its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Called {
+    pub operation: &'static str,
+    /// Empty where there is one only.
+    pub way: &'static str,
+}
+
+impl fmt::Display for Called {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.way {
+            "" => f.write_str(self.operation),
+            way => write!(f, "{} ({way})", self.operation),
+        }
+    }
+}
+
+impl From<&'static str> for Called {
+    fn from(operation: &'static str) -> Called {
+        Called { operation, way: "" }
+    }
+}
 
 /// The mapping of one rank. Calls are made one at a time (under the communicator's lock).
 pub struct Meeting {
@@ -207,11 +233,11 @@ impl Meeting {
         outcome
     }
 
-    /// Writes one chunk of `mine` and the name of the operation, meets, and appends everybody's chunk to `all`.
-    /// Returns the lengths of the ranks' whole values.
+    /// Writes one chunk of `mine` and what was called, meets, and appends everybody's chunk to `all`. Returns the lengths of the ranks'
+    /// whole values.
     fn round(
         &self,
-        operation: &str,
+        called: Called,
         mine: &[u8],
         start: usize,
         all: &mut [Vec<u8>],
@@ -223,8 +249,8 @@ impl Meeting {
         let parity = self.held.fetch_add(1, Ordering::Relaxed) & 1;
         let chunk = &mine[start.min(mine.len())..(start + PAYLOAD_BYTES).min(mine.len())];
         let mut name = [0u8; NAME_BYTES];
-        let len = operation.len().min(NAME_BYTES);
-        name[..len].copy_from_slice(&operation.as_bytes()[..len]);
+        // What does not fit is cut.
+        let _ = write!(&mut name[..], "{called}");
         let slot = self.slot(self.rank, parity);
         // SAFETY: the slot has SLOT_BYTES; nobody reads it before the barrier below, and all read the previous use of this
         // parity before they arrived at the barrier in between.
@@ -265,14 +291,14 @@ impl Meeting {
     /// The values of all ranks, in rank order; lengths may differ. `failure` tells whether the communicator broke.
     pub fn all_gather(
         &self,
-        operation: &str,
+        called: Called,
         mine: &[u8],
         failure: &dyn Fn() -> Option<Error>,
     ) -> Result<Vec<Vec<u8>>> {
         let mut all = vec![Vec::new(); self.size];
         let mut start = 0;
         loop {
-            let lengths = self.round(operation, mine, start, &mut all, failure)?;
+            let lengths = self.round(called, mine, start, &mut all, failure)?;
             start += PAYLOAD_BYTES;
             if lengths.iter().all(|l| *l <= start) {
                 return Ok(all);
@@ -281,8 +307,8 @@ impl Meeting {
     }
 
     /// Returns when every rank has called it.
-    pub fn barrier(&self, operation: &str, failure: &dyn Fn() -> Option<Error>) -> Result<()> {
-        self.round(operation, &[], 0, &mut vec![Vec::new(); self.size], failure)
+    pub fn barrier(&self, called: Called, failure: &dyn Fn() -> Option<Error>) -> Result<()> {
+        self.round(called, &[], 0, &mut vec![Vec::new(); self.size], failure)
             .map(drop)
     }
 }
@@ -346,9 +372,9 @@ mod tests {
         with_ranks(5, |rank, meeting| {
             for round in 0..200usize {
                 let value = |r: usize| vec![(r + round) as u8; (r * 5_000 * round) % 40_000];
-                let all = meeting.all_gather("test", &value(rank), &|| None).unwrap();
+                let all = meeting.all_gather("test".into(), &value(rank), &|| None).unwrap();
                 assert_eq!(all, (0..5).map(value).collect::<Vec<_>>());
-                meeting.barrier("test", &|| None).unwrap();
+                meeting.barrier("test".into(), &|| None).unwrap();
             }
         });
     }
@@ -357,12 +383,22 @@ mod tests {
     fn different_operations_are_found_by_all_and_the_next_call_works() {
         with_ranks(3, |rank, meeting| {
             let name = if rank == 2 { "malloc" } else { "barrier" };
-            let error = meeting.barrier(name, &|| None).unwrap_err();
+            let error = meeting.barrier(name.into(), &|| None).unwrap_err();
             assert_eq!(error.kind, Kind::Logic);
             assert!(
                 error.what.contains("rank 0 called barrier") && error.what.contains("rank 2 called malloc")
             );
-            meeting.barrier("again", &|| None).unwrap();
+            let called = Called {
+                operation: "gather",
+                way: ["by one way", "by one way", "by another"][rank],
+            };
+            let error = meeting.barrier(called, &|| None).unwrap_err();
+            assert!(
+                error.what.contains("rank 0 called gather (by one way)")
+                    && error.what.contains("rank 2 called gather (by another)"),
+                "{error}"
+            );
+            meeting.barrier("again".into(), &|| None).unwrap();
         });
     }
 
@@ -374,7 +410,10 @@ mod tests {
                 let dead = || {
                     (start.elapsed().as_millis() > 50).then(|| Error::new(Kind::Communication, "rank 1 died"))
                 };
-                assert_eq!(meeting.barrier("b", &dead).unwrap_err().kind, Kind::Communication);
+                assert_eq!(
+                    meeting.barrier("b".into(), &dead).unwrap_err().kind,
+                    Kind::Communication
+                );
                 assert!(start.elapsed().as_millis() < 2_000);
             }
         });
@@ -383,9 +422,11 @@ mod tests {
     #[test]
     fn notes_are_seen_without_a_meeting_and_change_no_value() {
         with_ranks(3, |rank, meeting| {
-            let values = meeting.all_gather("a", &[rank as u8; 9000], &|| None).unwrap();
+            let values = meeting
+                .all_gather("a".into(), &[rank as u8; 9000], &|| None)
+                .unwrap();
             meeting.leave_note(10 + rank as u64);
-            meeting.barrier("b", &|| None).unwrap();
+            meeting.barrier("b".into(), &|| None).unwrap();
             assert_eq!(meeting.notes().collect::<Vec<_>>(), [10, 11, 12]);
             assert_eq!(values, [0, 1, 2].map(|of| vec![of; 9000]));
         });

@@ -13,6 +13,7 @@ use crate::ops::owners::Delivery;
 use crate::ops::plan::{Operation, Plan};
 use crate::ops::route::Call;
 use crate::platform::caching::{AfterWriteBack, Loads, Misses};
+use crate::platform::meeting::Called;
 use crate::platform::{Indices, Launch, Places, Rows, Table};
 use crate::span::Address;
 use crate::tensor::{Description, Operand, Storage};
@@ -105,13 +106,18 @@ impl CachedCall<'_> {
     /// the table exactly once, whatever fails.
     fn bring_in(&self, leases: Option<&Leases>, plan: Option<&Plan>) -> Result<()> {
         let (cache, stream) = (self.cache, self.launch.stream);
-        let session = match cache.comm.enter(NAME) {
+        let called = Called {
+            operation: NAME,
+            way: "adjusts a copy",
+        };
+        let session = match cache.comm.enter_as(called) {
             Ok(session) => session,
             Err(error) => return self.read_nothing().and(Err(error)),
         };
         cache.turns.change(self.platform, stream, |ordered| {
             let field = self.field(&session);
             let wanted = self.wanted(&field, &session, leases, plan, ordered);
+            let agreed = wanted.is_ok();
             let (admitted, failure) = match wanted {
                 Ok((admitted, failure)) => (admitted, failure),
                 Err(error) => (None, Err(error)),
@@ -128,7 +134,8 @@ impl CachedCall<'_> {
                 }
                 _ => self.read_nothing(),
             };
-            let met = meet(&session, stream)?;
+            // What all ranks fail with has changed nothing, on none of them.
+            let met = if agreed { meet(&session, stream)? } else { Ok(()) };
             failure.and(filled).and(met)
         })
     }
@@ -142,8 +149,8 @@ impl CachedCall<'_> {
         plan: Option<&Plan>,
         ordered: Result<()>,
     ) -> Result<(Option<Admitted<'s>>, Result<()>)> {
-        let met = meet(session, self.launch.stream)?;
         let (delivery, sent) = self.deliver(field, session, plan, leases)?;
+        let met = meet(session, self.launch.stream)?;
         let admitted = ordered.and(met).and_then(|()| match (leases, &delivery) {
             (Some(leases), Some(delivery)) if delivery.parcel.ids.count > 0 => {
                 self.admit(field, leases, delivery).map(Some)

@@ -14,6 +14,7 @@ use crate::ops::serving::{CACHED_RECORDING, not_recording, take_part};
 use crate::ops::{Buffers, Scratch};
 use crate::platform::caching::{CachedGather, Misses};
 use crate::platform::learning::RoundRobin;
+use crate::platform::meeting::Called;
 use crate::platform::{Indices, Launch, Platform, Rows, Stream};
 use crate::tensor::Operand;
 
@@ -197,16 +198,24 @@ impl<'a> CachedCall<'a> {
         if !adjust && !meets {
             return self.read_mapped(leases, plan, true);
         }
-        let session = cache.comm.enter(NAME)?;
+        let session = cache.comm.enter_as(Called {
+            operation: NAME,
+            way: match (adjust, meets) {
+                (true, true) => "adjusts, lines read in turns",
+                (true, false) => "adjusts",
+                (false, _) => "lines read in turns",
+            },
+        })?;
         if cache.comm.size() == 1 {
             return self.read_alone(leases, plan);
         }
         let adjusted = if adjust {
             let mut adjusted = None;
             let turn = cache.turns.change(self.platform, stream, |ordered| {
-                let met = meet(&session, stream)?;
                 let field = self.field(&session);
+                // On the host, where ranks in another call are found: before streams meet.
                 let (delivery, sent) = self.deliver(&field, &session, plan, leases)?;
+                let met = meet(&session, stream)?;
                 let own = ordered.and(met).and_then(|()| match (leases, &delivery) {
                     (Some(leases), Some(delivery)) => cache.adjust_to(&cache.view(leases), delivery, stream),
                     _ => Ok(()),

@@ -8,13 +8,17 @@ use crate::ops::exchange;
 use crate::ops::leg::Circle;
 use crate::ops::plan::{Operation, Plan};
 use crate::platform::caching::{CachedGather, Misses};
+use crate::platform::meeting::Called;
 use crate::platform::{Indices, Launch, Rows, Table, Workspace};
 
 impl CachedCall<'_> {
     /// Ids go to the owners, who look them up and send rows back.
     pub(super) fn exchanged(&self, leases: Option<&Leases>, plan: Option<&Plan>, adjust: bool) -> Result<()> {
         let (cache, stream) = (self.cache, self.launch.stream);
-        let session = cache.comm.enter(NAME)?;
+        let session = cache.comm.enter_as(Called {
+            operation: NAME,
+            way: "lines exchanged",
+        })?;
         let transport = cache.comm.transport(&session)?;
         let circle = Circle {
             boot: &session,
