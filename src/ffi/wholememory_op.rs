@@ -17,7 +17,8 @@ use std::ffi::{c_int, c_void};
 ///
 /// Shapes: table [rows] or [rows, D]; indices [n] of INT or INT64; output [n, D] ([n] or [n, 1] for a table [rows]), any
 /// row stride. Indices and output lie in plain memory or a CONTINUOUS handle. Dtypes: floating to floating, integer to integer.
-/// A table that is a window of a DISTRIBUTED or HIERARCHY one begins at any column, but at the first row. The output must not overlap the memory of the table: rows may be read after others were written.
+/// A table that is a window of a DISTRIBUTED or HIERARCHY one begins at any column, but at the first row. The output must not overlap the
+/// memory of the table: rows may be read after others were written.
 /// `p_env_fns` may be NULL (the library then takes scratch of its own). `stream` is a `cudaStream_t`; the work is ordered on it and may
 /// still run on return; the CPU platform ignores it and is done on return. `gather_sms` is the launch width, -1 (the default in C++) automatic.
 ///
