@@ -77,13 +77,6 @@ impl Session<'_> {
             (None, None) => Ok(vec![mine.to_vec()]),
         }
     }
-
-    /// Breaks the communicator: this rank cannot come to where the others wait for it. A forked child is nobody they wait for.
-    pub fn break_off(&self, error: &Error) {
-        if let (Some(net), true) = (&self.comm.net, self.comm.is_ours()) {
-            net.break_off(error);
-        }
-    }
 }
 
 impl Bootstrap for Session<'_> {
@@ -145,5 +138,12 @@ impl Bootstrap for Session<'_> {
 
     fn failure(&self) -> Option<Error> {
         self.comm.failure_to_come()
+    }
+
+    /// A forked child is nobody whom the others wait for.
+    fn break_off(&self, error: &Error) {
+        if let (Some(net), true) = (&self.comm.net, self.comm.is_ours()) {
+            net.break_off(error);
+        }
     }
 }

@@ -66,12 +66,11 @@ impl Embedding {
         drop(session);
         let training = self.make_states(optimizer)?;
         let filled = self.fill_states(&training);
-        let session = self.comm.enter("wholememory_embedding_set_optimizer")?;
-        if let Err(error) = agree(&session, &[], filled) {
+        let session = self.comm.enter("wholememory_embedding_set_optimizer");
+        if let Err(error) = session.and_then(|session| agree(&session, &[], filled)) {
             let _ = training.release(&self.comm);
             return Err(error);
         }
-        drop(session);
         if let (Some(cache), Some(policy), Some(elements)) = (&self.cache, &self.policy, &training.elements)
             && let Err(error) = cache::add_states(cache, policy, elements, self.state_row_bytes(&training))
         {

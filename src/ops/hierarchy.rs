@@ -102,6 +102,16 @@ struct Errand<'a> {
 }
 
 impl<'a> Errand<'a> {
+    /// What fails in a circle is known to the ranks of that circle alone; those of others wait for them in theirs.
+    fn for_all<T>(&self, outcome: Result<T>) -> Result<T> {
+        if let Err(error) = &outcome {
+            for boot in [self.local.circle.boot, self.cross.boot, self.field.world] {
+                boot.break_off(error);
+            }
+        }
+        outcome
+    }
+
     /// Sorts ids by their owner's node: ids to `sorted`, their positions to `slots`. The counts a node.
     fn sort_by_node(&self, ids: Address, count: u64, sorted: Address, slots: Address) -> Result<Vec<u64>> {
         let nodes = self.cross.boot.size();
@@ -140,7 +150,7 @@ impl<'a> Errand<'a> {
                 bytes_of(asked, row_bytes),
                 bytes_of(wanted, row_bytes),
             ]))?;
-        local.forward(field, self.pass.sorted_ids(), ids, id_bytes)?;
+        self.for_all(local.forward(field, self.pass.sorted_ids(), ids, id_bytes))?;
         let counts = if asked == 0 {
             self.sort_by_node(ids, 0, sorted, sorted_slots)
         } else {
@@ -148,7 +158,7 @@ impl<'a> Errand<'a> {
                 .unique(&shape.ids(ids, asked), self.served.rows(shape), unique, slots)
                 .and_then(|distinct| self.sort_by_node(unique, distinct, sorted, sorted_slots))
         };
-        let cross = self.cross_leg(&counts)?;
+        let cross = self.for_all(self.cross_leg(&counts))?;
         let (served, distinct) = (cross.received_count(), cross.sent_count());
         let room = counts.and_then(|_| {
             field.arena([
@@ -159,14 +169,14 @@ impl<'a> Errand<'a> {
             ])
         });
         let (_far, [owner_ids, owner_rows, sorted_rows, unique_rows]) = field.agree_room(room)?;
-        cross.forward(field, sorted, owner_ids, id_bytes)?;
+        self.for_all(cross.forward(field, sorted, owner_ids, id_bytes))?;
         let read = field.gather(
             &self.served.table(shape),
             &shape.ids(owner_ids, served),
             &shape.rows(owner_rows),
             field.launch,
         );
-        cross.back(field, owner_rows, sorted_rows, row_bytes)?;
+        self.for_all(cross.back(field, owner_rows, sorted_rows, row_bytes))?;
         let spread = field
             .scatter(
                 &shape.rows(sorted_rows),
@@ -181,7 +191,7 @@ impl<'a> Errand<'a> {
                     field.launch,
                 )
             });
-        local.back(field, answers, rows_in, row_bytes)?;
+        self.for_all(local.back(field, answers, rows_in, row_bytes))?;
         Ok(read.and(spread).and_then(|()| match self.pass.mine {
             Some(mine) => field.scatter(
                 &shape.rows(rows_in),
@@ -205,9 +215,9 @@ impl<'a> Errand<'a> {
                 bytes_of(carried, row_bytes),
                 bytes_of(carried, row_bytes),
             ]))?;
-        local.forward(field, self.pass.sorted_ids(), ids, id_bytes)?;
+        self.for_all(local.forward(field, self.pass.sorted_ids(), ids, id_bytes))?;
         let counts = self.sort_by_node(ids, carried, sorted, sorted_slots);
-        let cross = self.cross_leg(&counts)?;
+        let cross = self.for_all(self.cross_leg(&counts))?;
         let owned = cross.received_count();
         let room = counts.and_then(|_| field.arena([bytes_of(owned, id_bytes), bytes_of(owned, row_bytes)]));
         let (_far, [owner_ids, owner_rows]) = field.agree_room(room)?;
@@ -220,15 +230,15 @@ impl<'a> Errand<'a> {
             ),
             None => Ok(()),
         };
-        local.forward(field, rows_out, rows_in, row_bytes)?;
+        self.for_all(local.forward(field, rows_out, rows_in, row_bytes))?;
         let sorted_read = field.gather(
             &shape.rows_as_table(rows_in, carried),
             &positions(sorted_slots, carried),
             &shape.rows(sorted_rows),
             field.plain_launch(),
         );
-        cross.forward(field, sorted, owner_ids, id_bytes)?;
-        cross.forward(field, sorted_rows, owner_rows, row_bytes)?;
+        self.for_all(cross.forward(field, sorted, owner_ids, id_bytes))?;
+        self.for_all(cross.forward(field, sorted_rows, owner_rows, row_bytes))?;
         Ok(read.and(sorted_read).and_then(|()| {
             field.scatter(
                 &shape.rows(owner_rows),

@@ -210,7 +210,7 @@ impl Wire {
 /// had no room for its own brings that error. Collective over the circle, which is the world of `field`. All parcels have rows, or
 /// none has.
 /// # Errors
-/// Outer ones are those of all ranks: OUT_OF_MEMORY if one has no room, LOGIC_ERROR for different objects or one that a
+/// Outer ones are those of all ranks, or the communicator is broken: OUT_OF_MEMORY if one has no room, LOGIC_ERROR for different objects or one that a
 /// rank has destroyed, COMMUNICATION_ERROR, and where ranks read each other's rows in place, failures of one's kernels. The inner
 /// one is this rank's alone, which has what the others sent all the same: INVALID_INPUT if its rows have other columns than those
 /// of the first rank that sends some; failures of its kernels.

@@ -22,6 +22,10 @@ pub trait Bootstrap {
 
     /// Why the communicator is broken, if it is.
     fn failure(&self) -> Option<Error>;
+
+    /// Breaks the communicator for all: this rank failed alone, where the others go on to meet it. Those who have nothing that can be
+    /// broken do nothing.
+    fn break_off(&self, _error: &Error) {}
 }
 
 /// An argument that must be the same on all ranks: its name and the value passed here, as the error text shows it.

@@ -17,7 +17,7 @@ thread_local! {
     static BEGAN_IN: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// A call of this thread, until it is dropped; calls that callbacks make lie inside of it. A `pthread_cancel` waits for its end: it would
+/// A call of this thread, until it is dropped; calls that callbacks make lie inside of it. A deferred `pthread_cancel` waits for its end: it would
 /// unwind the stack from inside a system call, which Rust answers by ending the process.
 pub struct Call {
     outer: Option<u32>,

@@ -361,6 +361,9 @@ pub trait Transport: Send + Sync {
     /// Of each shipment, every rank sends `send_bytes[r]` bytes to each rank r, taken in rank order from `send`, and receives
     /// `receive_bytes[r]` from each, laid in rank order at `receive`. Collective, also for ranks with nothing to move; as many
     /// shipments on every rank. The counts must fit: `receive_bytes[r]` here is `send_bytes[me]` there.
+    /// # Errors
+    /// The same on all ranks, or the communicator of `boot` is broken: LOGIC_ERROR for counts that do not fit, CUDA_ERROR,
+    /// COMMUNICATION_ERROR.
     fn ship(&self, boot: &dyn Bootstrap, shipments: &[Shipment<'_>], stream: Stream) -> Result<()>;
 
     /// One shipment.

@@ -87,7 +87,8 @@ impl<M: Mover + 'static> StagedTransport<M> {
             .offset_bytes(round % 2 * self.half_bytes)
     }
 
-    /// One rank's part of all rounds. A copy that fails is told at the next meeting, where all ranks leave together.
+    /// One rank's part of all rounds. A copy that fails is told at the next meeting, where all ranks leave together: the outer error. The
+    /// inner one is of the last copies, behind which nobody meets.
     fn exchange(
         &self,
         boot: &dyn Bootstrap,
@@ -95,7 +96,7 @@ impl<M: Mover + 'static> StagedTransport<M> {
         matrix: &Matrix,
         shipments: &[Shipment<'_>],
         stream: Stream,
-    ) -> Result<()> {
+    ) -> Result<Result<()>> {
         let me = boot.rank();
         let lanes = || shipments.iter().enumerate();
         let peers = || (0..boot.size()).filter(|peer| *peer != me);
@@ -149,7 +150,7 @@ impl<M: Mover + 'static> StagedTransport<M> {
                 )
             });
         }
-        mine
+        Ok(mine)
     }
 }
 
@@ -264,7 +265,13 @@ impl<M: Mover + 'static> Transport for StagedTransport<M> {
             fail!(Logic, "the transport of this communicator was released");
         };
         let moved = self.exchange(boot, staging, &matrix, shipments, stream);
-        moved.and(self.mover.finish(stream))
+        let finished = self.mover.finish(stream);
+        let own = moved?.and(finished);
+        // The others take it that all has gone well.
+        if let Err(error) = &own {
+            boot.break_off(error);
+        }
+        own
     }
 
     fn window(&self) -> Option<Arc<dyn Window>> {
@@ -491,6 +498,37 @@ mod tests {
                 assert_eq!(error.what.starts_with("rank 1: "), rank != 1, "{error}");
             }
         }
+    }
+
+    #[test]
+    fn a_copy_that_fails_at_any_place_fails_all_or_breaks_the_communicator() {
+        let (mut told, mut broken, mut whole) = (0, 0, 0);
+        for lasting in 0..40 {
+            let outcomes = ranks(3, |boot| {
+                let left = if boot.rank() == 1 { lasting } else { 1000 };
+                let mover = Failing {
+                    left: AtomicUsize::new(left),
+                };
+                let transport =
+                    StagedTransport::create(mover, None, &MemfdSegments, Location::Host, 4096, &boot)
+                        .unwrap();
+                let send = vec![boot.rank() as u8; 3 * 3000];
+                let mut receive = vec![0xEEu8; 3 * 3000];
+                let (from, to) = (
+                    Address(send.as_ptr() as usize),
+                    Address(receive.as_mut_ptr() as usize),
+                );
+                let moved = transport.all_to_all_v(&boot, from, &[3000; 3], to, &[3000; 3], Stream(0));
+                (moved.is_ok(), boot.broke_off())
+            });
+            match outcomes[..] {
+                [(false, false), (false, false), (false, false)] => told += 1,
+                [(true, false), (false, true), (true, false)] => broken += 1,
+                [(true, false), (true, false), (true, false)] => whole += 1,
+                _ => panic!("{lasting} copies: {outcomes:?}"),
+            }
+        }
+        assert!(told > 0 && broken > 0 && whole > 0, "{told} {broken} {whole}");
     }
 
     #[test]

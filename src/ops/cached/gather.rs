@@ -35,7 +35,7 @@ pub struct Named<'a> {
 /// DISTRIBUTED or HIERARCHY. A rank whose own checks fail takes part with nothing and alone returns its error.
 /// # Errors
 /// INVALID_INPUT for wrong shapes and types, unreachable data, dead tables; NOT_SUPPORTED in a recording stream; OUT_OF_MEMORY (on all
-/// ranks); COMMUNICATION_ERROR.
+/// ranks where it is for what they exchange); COMMUNICATION_ERROR.
 pub fn gather(
     cache: &Cache,
     named: Named<'_>,

@@ -3,6 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::platform::Bootstrap;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 struct Place {
@@ -18,9 +19,15 @@ pub(crate) struct Threaded {
     size: usize,
     /// The exchange of descriptors fails on this rank, as when one is lost on its way.
     loses_descriptors: bool,
+    broke_off: AtomicBool,
 }
 
 impl Threaded {
+    /// This rank has broken the communicator.
+    pub(crate) fn broke_off(&self) -> bool {
+        self.broke_off.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn losing_descriptors(mut self, loses: bool) -> Threaded {
         self.loses_descriptors = loses;
         self
@@ -42,6 +49,7 @@ pub(crate) fn ranks<T: Send>(size: usize, body: impl Fn(Threaded) -> T + Sync) -
                     rank,
                     size,
                     loses_descriptors: false,
+                    broke_off: AtomicBool::new(false),
                 };
                 scope.spawn(|| body(boot))
             })
@@ -89,6 +97,10 @@ impl Bootstrap for Threaded {
             return Err(Error::new(Kind::System, "a descriptor was lost in transit"));
         }
         Ok(all)
+    }
+
+    fn break_off(&self, _: &Error) {
+        self.broke_off.store(true, Ordering::Relaxed);
     }
 
     fn failure(&self) -> Option<Error> {
