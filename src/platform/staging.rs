@@ -466,30 +466,37 @@ mod tests {
         }
     }
 
+    /// Copies of rank 1 fail once `lasting` were made.
+    fn failing(boot: &Threaded, lasting: usize) -> StagedTransport<Failing> {
+        let mover = Failing {
+            left: AtomicUsize::new(if boot.rank() == 1 { lasting } else { 1000 }),
+        };
+        StagedTransport::create(mover, None, &MemfdSegments, Location::Host, 4096, boot).unwrap()
+    }
+
+    /// Each of three ranks sends 3000 times its number to each.
+    fn once(boot: &Threaded, transport: &StagedTransport<Failing>) -> Result<Vec<u8>> {
+        let send = vec![boot.rank() as u8; 3 * 3000];
+        let mut receive = vec![0xEEu8; 3 * 3000];
+        let (from, to) = (
+            Address(send.as_ptr() as usize),
+            Address(receive.as_mut_ptr() as usize),
+        );
+        transport.all_to_all_v(boot, from, &[3000; 3], to, &[3000; 3], Stream(0))?;
+        Ok(receive)
+    }
+
     #[test]
     fn a_copy_that_fails_before_the_last_meeting_fails_all_and_the_next_exchange_works() {
         for lasting in 0..6 {
             let outcomes = ranks(3, |boot| {
-                let left = if boot.rank() == 1 { lasting } else { 1000 };
-                let mover = Failing {
-                    left: AtomicUsize::new(left),
-                };
-                let transport =
-                    StagedTransport::create(mover, None, &MemfdSegments, Location::Host, 4096, &boot)
-                        .unwrap();
-                let send = vec![boot.rank() as u8; 3 * 3000];
-                let mut receive = vec![0xEEu8; 3 * 3000];
-                let (from, to) = (
-                    Address(send.as_ptr() as usize),
-                    Address(receive.as_mut_ptr() as usize),
-                );
-                let once = || transport.all_to_all_v(&boot, from, &[3000; 3], to, &[3000; 3], Stream(0));
-                let first = once();
+                let transport = failing(&boot, lasting);
+                let first = once(&boot, &transport);
                 transport.mover.left.store(1000, Ordering::Relaxed);
-                once().unwrap();
-                assert_eq!(receive, [vec![0; 3000], vec![1; 3000], vec![2; 3000]].concat());
+                let second = once(&boot, &transport).unwrap();
+                assert_eq!(second, [vec![0; 3000], vec![1; 3000], vec![2; 3000]].concat());
                 transport.release(Some(&boot)).unwrap();
-                assert_eq!(once().unwrap_err().kind, Kind::Logic);
+                assert_eq!(once(&boot, &transport).unwrap_err().kind, Kind::Logic);
                 first
             });
             for (rank, outcome) in outcomes.into_iter().enumerate() {
@@ -505,20 +512,7 @@ mod tests {
         let (mut told, mut broken, mut whole) = (0, 0, 0);
         for lasting in 0..40 {
             let outcomes = ranks(3, |boot| {
-                let left = if boot.rank() == 1 { lasting } else { 1000 };
-                let mover = Failing {
-                    left: AtomicUsize::new(left),
-                };
-                let transport =
-                    StagedTransport::create(mover, None, &MemfdSegments, Location::Host, 4096, &boot)
-                        .unwrap();
-                let send = vec![boot.rank() as u8; 3 * 3000];
-                let mut receive = vec![0xEEu8; 3 * 3000];
-                let (from, to) = (
-                    Address(send.as_ptr() as usize),
-                    Address(receive.as_mut_ptr() as usize),
-                );
-                let moved = transport.all_to_all_v(&boot, from, &[3000; 3], to, &[3000; 3], Stream(0));
+                let moved = once(&boot, &failing(&boot, lasting));
                 (moved.is_ok(), boot.broke_off())
             });
             match outcomes[..] {
